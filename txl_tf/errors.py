@@ -16,16 +16,11 @@ class StorageError(UserError, OSError):
 
 
 class StoppedError(Exception):
-    """A run that was asked to stop and has saved its state: started again, it continues.
-
-    Args:
-        message: The reason, and the step of the checkpoint that was saved.
-        status: The exit status of the program.
-    """
+    """A run that was asked to stop and has saved its state: started again, it continues."""
 
     def __init__(self, message: str, status: int):
         super().__init__(message)
-        self.status = status
+        self.status = status  # the exit status of the program
 
 
 def explain(error: BaseException) -> str:

@@ -28,10 +28,8 @@ _MESSAGES = (
 def quiet_start(*, notice: bool = False) -> Iterator[None]:
     """Hides TensorFlow's messages about the machine if it is first imported in this context.
 
-    Errors are shown. With `TF_CPP_MIN_LOG_LEVEL=0` in the environment, nothing is hidden.
-
-    Args:
-        notice: Whether to say on a terminal that TensorFlow is being loaded, which takes seconds.
+    Errors are shown. With `TF_CPP_MIN_LOG_LEVEL=0` in the environment, nothing is hidden. With
+    `notice`, a line on a terminal says that TensorFlow is being loaded, which takes seconds.
     """
     if "tensorflow" in sys.modules or os.environ.get(_LEVEL) == "0":
         yield

@@ -30,6 +30,7 @@ from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.data.text.wikitext import detokenize_continuation, detokenize_wikitext, is_wikitext
 from txl_tf.errors import UserError
+from txl_tf.progress import Bar
 
 if TYPE_CHECKING:
     from txl_tf.language_model import LanguageModel
@@ -189,8 +190,6 @@ def draw_samples(
 
     The model reads the ids of the context, not its text: encoding a text again could give others.
     """
-    from txl_tf.progress import Bar
-
     for seed, start in enumerate(starts, options.seed):
         stop = start + options.context_len
         context = tokens.read(start, stop)

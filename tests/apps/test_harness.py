@@ -23,7 +23,7 @@ pytest.importorskip("lm_eval", reason="pip install -e '.[harness]'")
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 
-from txl_tf.apps.lm_eval import TxlLM, choose_prefix, read_settings
+from txl_tf.apps.lm_eval import TxlLM, read_settings
 
 LETTERS = Vocabulary("char", tuple("\n abcdefgh."))
 DOCUMENTS = [
@@ -93,12 +93,6 @@ def test_a_text_without_context_comes_after_the_prefix(adapter):
     (rolling,) = adapter.loglikelihood_rolling(ask("loglikelihood_rolling", ("bee",)))
     assert empty == line
     assert rolling == pytest.approx(empty[0], abs=1e-4)
-
-
-def test_the_prefix_is_what_the_vocabulary_has():
-    assert choose_prefix(LETTERS) == "\n"
-    assert choose_prefix(Vocabulary("char", ("_", "a"), space="_")) == " "
-    assert choose_prefix(Vocabulary("word", ("a", "b"))) == ""
 
 
 def test_settings_say_whether_to_sample():

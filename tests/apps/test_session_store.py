@@ -12,13 +12,15 @@ class Clock:
 
 
 @pytest.fixture
-def clock():
-    return Clock()
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("time.monotonic", clock)
+    return clock
 
 
 @pytest.fixture
-def store(clock):
-    return SessionStore(3, 7.0, clock)
+def store():
+    return SessionStore(3, 7.0)
 
 
 def begin(store, session):

@@ -1,6 +1,5 @@
 import itertools
 import re
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -10,8 +9,10 @@ from txl_tf.data.text.documents import DocumentFinder
 from txl_tf.data.text.text_files import Chunk
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.preparation.encoding import (
+    SplitCounts,
     count_literal,
     encode_source,
+    settle_documents,
     shuffle_documents,
 )
 
@@ -42,16 +43,16 @@ class Pieces:
                 yield Chunk(piece.encode(), place == 0, True)
 
 
-def encode(source, vocabulary, rule="blank_line", n_threads=1, unknown=None):
+def encode(source, vocabulary, rule="blank_line", n_threads=1, counts=None):
     """Returns the ids of a text, and where its documents begin."""
     chunks = encode_source(
         source,
         vocabulary,
         finder=DocumentFinder(rule, "ja" if rule == "separator" else None),
-        unknown=Counter() if unknown is None else unknown,
+        counts=counts or SplitCounts(),
         n_threads=n_threads,
     )
-    return join(chunks)
+    return join(settle_documents(chunks))
 
 
 def join(chunks):
@@ -115,14 +116,13 @@ def test_a_line_that_is_cut_into_chunks_has_its_ids(level):
 
 
 def test_a_document_that_begins_in_blank_lines_begins_with_the_next_token():
-    chunks = list(
-        encode_source(
-            Pieces("é ja\n", "\n", "\n", "ja é\n", "nein\n", n_lines=1),
-            VOCABULARIES["words"],
-            finder=DocumentFinder("file"),
-            unknown=Counter(),
-        )
+    chunks = encode_source(
+        Pieces("é ja\n", "\n", "\n", "ja é\n", "nein\n", n_lines=1),
+        VOCABULARIES["words"],
+        finder=DocumentFinder("file"),
+        counts=SplitCounts(),
     )
+    chunks = list(settle_documents(chunks))
     assert [len(chunk.ids) for chunk in chunks] == [2, 0, 0, 2, 1]
     assert [chunk.document_starts.tolist() for chunk in chunks] == [[0], [], [], [0], [0]]
 
@@ -136,10 +136,10 @@ def test_a_document_without_tokens_is_none():
 
 def test_unknown_symbols_become_the_one_for_them():
     vocabulary = Vocabulary("word", ("<unk>", "c"), unknown="<unk>")
-    unknown = Counter()
-    ids, _ = encode(Pieces("cat c\nhat c\n"), vocabulary, unknown=unknown)
+    counts = SplitCounts()
+    ids, _ = encode(Pieces("cat c\nhat c\n"), vocabulary, counts=counts)
     assert ids == [0, 1, 0, 1]
-    assert unknown == {"cat": 1, "hat": 1}
+    assert counts.unknown == {"cat": 1, "hat": 1}
 
 
 def make_documents(n_documents, seed):

@@ -76,24 +76,19 @@ def test_sources_are_sorted_and_neither_tests_nor_installed(tmp_path):
 
 
 def test_one_document_in_20_goes_to_valid_and_another_to_test():
-    splits = standard_library.split_documents(iter([str(i) for i in range(41)]))
-    assert splits["valid"] == ["18", "38"]
-    assert splits["test"] == ["19", "39"]
+    splits = standard_library.split_documents(map(str, range(41)))
+    assert splits["valid"] == [b"18\n\n", b"38\n\n"]
+    assert splits["test"] == [b"19\n\n", b"39\n\n"]
     assert len(splits["train"]) == 37
 
 
 def test_empty_and_repeated_documents_are_dropped():
-    assert standard_library.split_documents(iter(["b", "", "a", "b"]))["train"] == ["b", "a"]
-
-
-def test_a_blank_line_ends_each_document():
-    assert standard_library.encode_splits({"train": ["a", "é"]}) == {
-        "train": [b"a\n\n", "é\n\n".encode()]
-    }
+    splits = standard_library.split_documents(["é", "", "a", "é"])
+    assert splits["train"] == ["é\n\n".encode(), b"a\n\n"]
 
 
 def test_half_a_surrogate_pair_is_replaced():
-    assert standard_library.encode_splits({"train": ["\ud800"]}) == {"train": [b"?\n\n"]}
+    assert standard_library.split_documents(["\ud800"])["train"] == [b"?\n\n"]
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 from lm_eval.utils import simple_parse_args_string
 
-from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.data.text.vocabulary import choose_prefix
 from txl_tf.errors import UserError
 from txl_tf.language_model import LanguageModel
 from txl_tf.scoring.continuations import ContinuationScorer, encode_continuation
@@ -130,15 +130,6 @@ class TxlLM(LM):
             if until and all(any(stop in text for stop in until) for text in session.added):
                 break
         return [cut_at(str(text), until) for text in session.added]
-
-
-def choose_prefix(vocabulary: Vocabulary) -> str:
-    """Returns a line break if the vocabulary has one, else a space, else an empty text."""
-    for prefix in ("\n", " "):
-        encoded = vocabulary.codec.encode(prefix.encode("utf-8"))
-        if len(encoded.ids) and not encoded.unknown:
-            return prefix
-    return ""
 
 
 def cut_at(text: str, stops: Sequence[str]) -> str:

@@ -184,10 +184,9 @@ def parse_flags(
         close = difflib.get_close_matches(name, list(options), n=2, cutoff=0.76)
         hint = f" Did you mean {' or '.join(f'--{name}' for name in close)}?" if close else ""
         raise flags.Error(f"unknown flag --{error.flagname}.{hint}") from error
-    missing = [name for name in options if _is_missing(options[name])]
+    missing = [options[name] for name in options if _is_missing(options[name])]
     if missing:
-        named = [_write_names(options[name]) for name in missing]
-        raise flags.Error(f"{' and '.join(named)} must be given")
+        raise flags.Error(f"{' and '.join(map(_write_names, missing))} must be given")
     if rest and others:
         options[rest].parse(others)
     elif others:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from txl_tf.cli.flags import define_flag
+from txl_tf.cli.flags import define_flag, write_value
 
 _HELP = "Accepted so that command lines of the 2019 release run; has no effect."
 
@@ -67,6 +67,4 @@ def describe_legacy_flags(
     """Yields a line for each flag of a table that was given on the command line."""
     for flag in legacy:
         if options[flag.name].present:
-            value = options[flag.name].value
-            text = str(value).lower() if flag.kind is bool else value
-            yield f"--{flag.name}={text}: {flag.instead}."
+            yield f"--{flag.name}={write_value(options[flag.name].value)}: {flag.instead}."

@@ -8,7 +8,6 @@ checked, so that an error in them is reported at once.
 import contextlib
 import functools
 import json
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,7 +34,7 @@ from txl_tf.config.training import RunOptions
 from txl_tf.data.files import check_folder
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError
-from txl_tf.runs.checkpoint_files import check_exists, find_checkpoint
+from txl_tf.runs.checkpoint_files import check_exists, find_checkpoint, list_checkpoints
 from txl_tf.runs.folder import OtherConfigError, RunConfig, read_run_options
 from txl_tf.runs.lock import lock_run
 from txl_tf.training.cluster import is_chief
@@ -84,11 +83,9 @@ def run(
 def _check_paths(options: flags.FlagValues) -> None:
     """Checks the run folder and the checkpoints before anything slow."""
     check_folder(options.model_dir)
-    folder = os.path.join(options.model_dir, "checkpoints")
-    # A run that continues needs no warm start.
-    is_new = not os.path.isdir(folder) or not any(n.endswith(".index") for n in os.listdir(folder))
-    needed = options.warm_start_path if is_new and trains(options) else None
-    if needed:
+    needed = None
+    if options.warm_start_path and trains(options) and not list_checkpoints(options.model_dir):
+        needed = options.warm_start_path  # a run that continues does not need it
         check_exists(needed)
     if options.eval_ckpt_path and not trains(options):  # training may still save it
         needed = find_checkpoint(options.model_dir, options.eval_ckpt_path)

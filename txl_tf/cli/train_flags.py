@@ -276,21 +276,19 @@ def find_start(options: flags.FlagValues, records: Records) -> ModelConfig | Non
     """Returns the config of the model that --warm_start_path is a checkpoint of, if it is known."""
     if options.warm_start_path is None:
         return None
-    folder = os.path.dirname(options.warm_start_path)
-    folder = (
-        folder if is_weights_file(options.warm_start_path) else os.path.dirname(folder)
-    ) or "."
+    path = options.warm_start_path
+    folder = os.path.dirname(path if is_weights_file(path) else os.path.dirname(path)) or "."
     start = find_run(folder)
     if start is None:
         return None
     vocabulary = read_run_vocabulary(folder)
     if vocabulary not in (None, records.vocabulary):
-        path = shlex.quote(join_path(folder, VOCABULARY_NAME))
+        known = shlex.quote(join_path(folder, VOCABULARY_NAME))
         raise UserError(
             f"`{records.data_dir}` has another vocabulary than `{folder}`, so the weights of that "
             "run cannot be used. To make records with the vocabulary of the run: "
             f"{name_program('make_tfrecords')} --dataset text --level {vocabulary.level} "
-            f"--vocab_file {path} --train FILES --valid FILES --data_dir NEW_DATA_DIR"
+            f"--vocab_file {known} --train FILES --valid FILES --data_dir NEW_DATA_DIR"
         )
     if not (options.preset or options.config):
         print(f"The model is that of {folder}, except for flags given here.")

@@ -212,13 +212,12 @@ def open_file(path: str) -> Iterator[BinaryIO]:
     if is_remote(path) and _storage is not None:
         with _storage.open(path) as file:
             yield file
-        return
-    if not is_remote(path):
+    elif not is_remote(path):
         with open(path, "rb") as file:
             yield file
-        return
-    with access_path(path), _import_gfile().GFile(path, "rb") as file:
-        yield file
+    else:
+        with access_path(path), _import_gfile().GFile(path, "rb") as file:
+            yield file
 
 
 def hash_file(path: str) -> str:

@@ -13,6 +13,7 @@ from txl_tf.data.text.vocabulary import Level
 from txl_tf.errors import UserError
 
 SPLITS = ("train", "valid", "test")
+HELD_OUT_BYTES = 5_000_000  # for valid, and also for test, of a file that is cut into splits
 _BYTE_OF_NUMBER = {str(byte).encode("ascii"): byte for byte in range(256)}
 
 
@@ -30,7 +31,6 @@ class CorpusSpec:
     # Parses files of `layouts` that are not plain text but in a format of the 2019 release.
     parse_release: Callable[[bytes], bytes] | None = None
     raw: tuple[str, ...] = ()  # the possible places of one file that is cut into splits
-    held_out: int = 0  # the default number of bytes for valid, and also for test
     counted: tuple[str, ...] = SPLITS  # the splits whose symbols are counted to order the ids
     learning: LearningOptions = field(default_factory=LearningOptions)
     unknown: str | None = None  # the symbol for unknown words, if the vocabulary has it
@@ -51,12 +51,12 @@ def parse_text8(text: bytes) -> bytes:
     b'a b'
     """
     symbols = text.split()
-    if any(len(symbol) != 1 for symbol in symbols):
-        wrong = next(symbol for symbol in symbols if len(symbol) != 1)
-        raise UserError(
-            "this is not text8 in the format of the 2019 release, whose characters are separated: "
-            f"{wrong!r}"
-        )
+    for symbol in symbols:
+        if len(symbol) != 1:
+            raise UserError(
+                "this is not text8 in the format of the 2019 release, whose characters are "
+                f"separated: {symbol!r}"
+            )
     return b"".join(symbols).replace(b"_", b" ")
 
 
@@ -128,7 +128,6 @@ CORPORA = {
             layouts=(_RELEASE_LAYOUT,),
             parse_release=parse_text8,
             raw=("text8", "text8.zip!text8"),
-            held_out=5_000_000,
             learning=LearningOptions(space="_"),
             symbols=27,
         ),
@@ -147,7 +146,6 @@ CORPORA = {
             layouts=(_RELEASE_LAYOUT,),
             parse_release=parse_enwik8,
             raw=("enwik8", "enwik8.zip!enwik8"),
-            held_out=5_000_000,
             documents="separator",
             separator="</page>",
             symbols=205,

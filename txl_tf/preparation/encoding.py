@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,28 +16,33 @@ from txl_tf.data.text.words import WHITE_SPACE
 from txl_tf.preparation.plan import Source
 
 
+@dataclass
+class SplitCounts:
+    """The counts of a split that is encoded."""
+
+    n_tokens: int = 0
+    n_repeats: int = 1  # how many times the split repeats its text, each time shuffled
+    unknown: Counter[str] = field(default_factory=Counter)  # occurrences of unknown symbols
+    literal: Counter[str] = field(default_factory=Counter)  # literal ones of special symbols
+
+
 def encode_source(
     source: Source,
     vocabulary: Vocabulary,
     *,
     finder: DocumentFinder,
-    unknown: Counter[str],
+    counts: SplitCounts,
     special: Iterable[str] = (),
-    literal: Counter[str] | None = None,
     n_threads: int = 1,
     report: Callable[[int], object] = lambda n_bytes: None,
-    is_piece: bool = False,
 ) -> Iterator[TokenChunk]:
-    """Yields the tokens of a split with their document boundaries.
+    """Yields the tokens of a text; `settle_documents` completes their document boundaries.
 
-    Occurrences of unknown symbols and literal ones of `special` are added to the counters. If the
-    vocabulary has no symbol for unknown ones, chunks with unknown symbols are left out. The number
-    of threads does not affect the result.
-
-    With `is_piece`, more text may follow the source. A chunk without tokens, whose document
-    boundary is 0, is then the last one if a document has begun but has no token yet.
+    Unknown symbols are counted, and words that are spelled like the markers of lines or like
+    symbols in `special`. If the vocabulary has no symbol for unknown ones, chunks with unknown
+    symbols are left out. The number of threads does not affect the result.
     """
-    special = tuple(special) if literal is not None else ()
+    special = _list_special(vocabulary, special)
 
     def encode(located: tuple[Chunk, np.ndarray]) -> tuple[Encoded, Counter[str], int]:
         chunk, offsets = located
@@ -45,20 +51,27 @@ def encode_source(
         return encoded, found, len(chunk.text)
 
     located = ((chunk, finder.find(chunk)) for chunk in source.iterate_chunks())
-    is_open = False  # whether a document has begun but has no token yet
     for encoded, found, n_bytes in map_ordered(encode, located, n_threads):
         report(n_bytes)
-        unknown.update(encoded.unknown)
-        if literal is not None:
-            literal.update(found)
-        if encoded.unknown and vocabulary.unknown is None:
-            continue
-        n_tokens = len(encoded.ids)
-        starts = np.unique(np.concatenate([[0] * is_open, encoded.positions]))
-        is_open = bool(starts.size) and int(starts[-1]) == n_tokens
-        yield TokenChunk(encoded.ids, starts[starts < n_tokens].astype(np.int64))
-    if is_piece and is_open:
-        yield TokenChunk(np.zeros(0, np.int32), np.zeros(1, np.int64))
+        counts.unknown.update(encoded.unknown)
+        counts.literal.update(found)
+        if vocabulary.unknown is not None or not encoded.unknown:
+            yield TokenChunk(encoded.ids, encoded.positions)
+
+
+def settle_documents(chunks: Iterable[TokenChunk]) -> Iterator[TokenChunk]:
+    """Lets each document that has no token in the chunk where it begins begin at the next token."""
+    is_open = False  # whether a document has begun but has no token yet
+    for ids, positions in chunks:
+        starts = np.unique(np.concatenate([np.zeros(int(is_open), np.int64), positions]))
+        is_open = bool(starts.size) and int(starts[-1]) == len(ids)
+        yield TokenChunk(ids, starts[starts < len(ids)])
+
+
+def _list_special(vocabulary: Vocabulary, special: Iterable[str]) -> list[str]:
+    """Returns the symbols with a special meaning: the line markers and `special`."""
+    symbols = dict.fromkeys((vocabulary.line_start, vocabulary.line_end, *special))
+    return [name for name in symbols if name is not None and name in vocabulary.symbols]
 
 
 def count_literal(text: bytes, special: Iterable[str], *, lower_case: bool) -> Counter[str]:

@@ -10,7 +10,7 @@ from txl_tf.data.text.documents import RULES
 from txl_tf.data.text.subwords import DEFAULT_SYMBOLS
 from txl_tf.data.text.text_files import EncodingErrors
 from txl_tf.data.text.vocabulary import LEVELS, Level
-from txl_tf.preparation.corpora import CORPORA, SPLITS
+from txl_tf.preparation.corpora import CORPORA, HELD_OUT_BYTES, SPLITS
 
 TEXT = "text"  # a data set made from the user's own files
 RELEASE = "release2019"  # a data set that was made by the 2019 release
@@ -38,7 +38,7 @@ _WITHOUT_EFFECT = ("raw_dir", "vocab_file", "num_workers", *SPLITS)
 
 
 def _define_size(split: str) -> Any:
-    text = f"Number of bytes of the raw file for {split}. [default: 5,000,000]"
+    text = f"Number of bytes of the raw file for {split}. [default: {HELD_OUT_BYTES:,}]"
     return define_field(None, text, kind=int, lower_bound=1)
 
 
@@ -68,12 +68,10 @@ class PrepareOptions:
     drop_newlines: bool = define_field(False, "Drop byte 10, as the 2019 release did.")
     num_shuffles: int = define_field(4, "Number of sentence orders to write.", lower_bound=1)
     seed: int = define_field(0, "Seed of the sentence orders.", lower_bound=0)
-    encoding_errors: EncodingErrors = field(
-        default="strict",
-        metadata=describe(
-            "Treatment of bytes that are not UTF-8: as an error, or replaced by U+FFFD.",
-            choices=get_args(EncodingErrors),
-        ),
+    encoding_errors: EncodingErrors = define_field(
+        "strict",
+        "Treatment of bytes that are not UTF-8: as an error, or replaced by U+FFFD.",
+        choices=get_args(EncodingErrors),
     )
     train: tuple[str, ...] | None = _define_files("train")
     valid: tuple[str, ...] | None = _define_files("valid")
@@ -83,9 +81,8 @@ class PrepareOptions:
         "Share of the text of --train that is cut off at its end and becomes valid.",
         kind=float,
     )
-    level: Level = field(
-        default="byte",
-        metadata=describe("Level at which the text is split into symbols.", choices=LEVELS),
+    level: Level = define_field(
+        "byte", "Level at which the text is split into symbols.", choices=LEVELS
     )
     documents: str = define_field("file", "Unit that forms a document.", choices=RULES[:-1])
     document_separator: str | None = define_field(
@@ -104,12 +101,10 @@ class PrepareOptions:
     unknown: str | None = define_field(None, "Symbol for unknown words, such as <unk>.")
     lower_case: bool = define_field(False, "Convert the text to lower case.")
     line_end: str = define_field("<eos>", "Symbol for the end of a line; empty for none.")
-    vocab_file: Path | None = field(
-        default=None,
-        metadata=describe(
-            "Vocabulary to use instead of a new one: a file with one symbol per line, or a .json.",
-            is_path=True,
-        ),
+    vocab_file: Path | None = define_field(
+        None,
+        "Vocabulary to use instead of a new one: a file with one symbol per line, or a .json.",
+        is_path=True,
     )
     cutoffs: tuple[int, ...] | None = define_field(
         None,

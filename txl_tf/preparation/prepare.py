@@ -1,9 +1,8 @@
 """Making a data set: from raw files to a plan, a vocabulary and records."""
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from txl_tf.data.files import check_folder
@@ -16,7 +15,12 @@ from txl_tf.data.text.text_files import TextSource
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.preparation.corpora import CorpusSpec
-from txl_tf.preparation.encoding import encode_source, shuffle_documents
+from txl_tf.preparation.encoding import (
+    SplitCounts,
+    encode_source,
+    settle_documents,
+    shuffle_documents,
+)
 from txl_tf.preparation.options import PrepareOptions
 from txl_tf.preparation.plan import Plan, Source, make_plan
 from txl_tf.preparation.raw_files import ensure_raw_files, find_raw_files
@@ -33,11 +37,7 @@ def prepare(
     options: PrepareOptions,
     execute: Callable[[Plan, PrepareOptions], RecordsInfo] | None = None,
 ) -> None:
-    """Makes a data set, unless it is already made, and prints a summary.
-
-    Raises:
-        UserError: If the data set cannot be made, or `options.data_dir` holds a different one.
-    """
+    """Makes a data set, unless it is already made, and prints a summary."""
     start = time.monotonic()
     check_folder(options.data_dir)
     if not options.overwrite and holds_records(options.data_dir):
@@ -151,23 +151,12 @@ def _choose_cutoffs(corpus: CorpusSpec, n_symbols: int) -> tuple[int, ...]:
     return cutoffs
 
 
-@dataclass
-class SplitCounts:
-    """The counts of a split that was encoded."""
-
-    n_tokens: int = 0
-    n_repeats: int = 1  # how many times the split repeats its text, each time shuffled
-    unknown: Counter[str] = field(default_factory=Counter)  # occurrences of unknown symbols
-    literal: Counter[str] = field(default_factory=Counter)  # literal ones of special symbols
-
-
 def encode_split(
     plan: Plan, options: PrepareOptions, vocabulary: Vocabulary, split: str
 ) -> Iterator[TokenChunk]:
     """Yields the tokens of a split, with a progress bar, and checks them at the end."""
     corpus, source = plan.corpus, plan.sources[split]
     counts = SplitCounts()
-    special = list_special(vocabulary, corpus.learning.special)
     parts: list[Source] = [source]
     is_shuffled = corpus.shuffled and split == "train"
     if is_shuffled and isinstance(source, TextSource):
@@ -179,12 +168,12 @@ def encode_split(
                 part,
                 vocabulary,
                 finder=DocumentFinder(corpus.documents, corpus.separator),
-                unknown=counts.unknown,
-                special=special,
-                literal=counts.literal,
+                counts=counts,
+                special=corpus.learning.special,
                 n_threads=options.num_workers,
                 report=bar.update,
             )
+            chunks = settle_documents(chunks)
             if is_shuffled:
                 seed = (options.seed, index)
                 chunks = shuffle_documents(chunks, seed=seed, n_shuffles=options.num_shuffles)
@@ -224,13 +213,6 @@ def check_split(
         if abs(counts.n_tokens - published) < _NEAR * published:
             raise UserError(f"{line} A file is damaged or was changed.")
         print(line)
-
-
-def list_special(vocabulary: Vocabulary, special: Iterable[str]) -> tuple[str, ...]:
-    """Returns the symbols with a special meaning: the line markers and `special`."""
-    symbols = (vocabulary.line_start, vocabulary.line_end, *special)
-    given = (symbol for symbol in dict.fromkeys(symbols) if symbol is not None)
-    return tuple(symbol for symbol in given if symbol in vocabulary.symbols)
 
 
 def print_summary(info: RecordsInfo) -> None:

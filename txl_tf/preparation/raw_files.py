@@ -9,7 +9,7 @@ from pathlib import Path
 from txl_tf.data.download import fetch, unpack
 from txl_tf.data.text.text_files import TextFile, describe_overlap, find_files
 from txl_tf.errors import UserError, name_program
-from txl_tf.preparation.corpora import CORPORA, SPLITS, CorpusSpec
+from txl_tf.preparation.corpora import CORPORA, HELD_OUT_BYTES, SPLITS, CorpusSpec
 from txl_tf.preparation.options import TEXT, PrepareOptions
 
 Splits = Mapping[str, tuple[TextFile, ...]]
@@ -71,7 +71,7 @@ def find_raw_files(options: PrepareOptions) -> RawFiles | None:
         return RawFiles(layout, vocabulary, is_release=True)
     raw = [file for pattern in corpus.raw for file in find_raw(options.raw_dir, pattern)]
     if raw:
-        valid_size, test_size = (size or corpus.held_out for size in sizes)
+        valid_size, test_size = (size or HELD_OUT_BYTES for size in sizes)
         cut = cut_raw(corpus, raw[0], valid_size=valid_size, test_size=test_size)
         return RawFiles({split: (file,) for split, file in cut.items()})
     if layout:
@@ -83,11 +83,7 @@ def find_raw_files(options: PrepareOptions) -> RawFiles | None:
 
 
 def hold_out(files: tuple[TextFile, ...], fraction: float) -> dict[str, tuple[TextFile, ...]]:
-    """Cuts files into train and, at their end, valid: a fraction of their bytes, from a new line.
-
-    Raises:
-        UserError: If a file is packed, or one of the splits would be empty.
-    """
+    """Cuts a fraction of the bytes, whole lines, from the end of files: train and valid."""
     sizes = [file.size for file in files]
     if None in sizes:
         raise UserError(

@@ -7,7 +7,7 @@ Its documents are the docstrings in the sources of the standard library and the 
 import ast
 import sysconfig
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _SKIPPED_FOLDERS = {
@@ -30,26 +30,17 @@ _SKIPPED_FOLDERS = {
 _SKIPPED_FILES = ("test_", "_sysconfigdata", "sitecustomize", "usercustomize", "turtle.py")
 _SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
-# Of every 20 documents, the second to last goes to valid and the last to test.
-_CYCLE = 20
-_SPLIT_OF_RESIDUE = {_CYCLE - 2: "valid", _CYCLE - 1: "test"}
-
 
 def read_standard_library() -> dict[str, list[bytes]]:
-    """Returns the documents of each split in UTF-8, each followed by a blank line."""
-    folder = Path(sysconfig.get_paths()["stdlib"])
-    return encode_splits(split_documents(iterate_documents(folder)))
-
-
-def iterate_documents(root: Path) -> Iterator[str]:
-    """Yields every document: the docstrings under `root`, then the topics of `help()`."""
-    for path in find_sources(root):
-        yield from read_docstrings(path.read_bytes())
+    """Returns the documents of each split: all docstrings, then the topics of `help()`."""
+    documents: list[str] = []
+    for path in find_sources(Path(sysconfig.get_paths()["stdlib"])):
+        documents += read_docstrings(path.read_bytes())
     # Imported here because it is 700 kB of text.
     from pydoc_data.topics import topics
 
-    for _, topic in sorted(topics.items()):
-        yield topic.strip()
+    documents += [topic.strip() for _, topic in sorted(topics.items())]
+    return split_documents(documents)
 
 
 def find_sources(root: Path) -> list[Path]:
@@ -73,25 +64,18 @@ def read_docstrings(source: bytes) -> list[str]:
     return [text for text in _iterate_docstrings(module) if text]
 
 
-def split_documents(documents: Iterator[str]) -> dict[str, list[str]]:
-    """Drops empty and repeated documents and distributes the others over the splits.
+def split_documents(documents: Iterable[str]) -> dict[str, list[bytes]]:
+    """Distributes documents over the splits, in UTF-8 with a blank line after each.
 
-    Repeats could put training text into the test split.
+    Of every 20 documents, the second to last goes to valid and the last to test. Empty and repeated
+    ones are dropped: repeats could put training text into the test split.
     """
-    splits: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
-    unique = (document for document in dict.fromkeys(documents) if document)
-    for i, document in enumerate(unique):
-        splits[_SPLIT_OF_RESIDUE.get(i % _CYCLE, "train")].append(document)
+    splits: dict[str, list[bytes]] = {"train": [], "valid": [], "test": []}
+    for i, document in enumerate(filter(None, dict.fromkeys(documents))):
+        split = {18: "valid", 19: "test"}.get(i % 20, "train")
+        # A docstring may contain half of a surrogate pair, which UTF-8 cannot represent.
+        splits[split].append(f"{document}\n\n".encode("utf-8", "replace"))
     return splits
-
-
-def encode_splits(splits: dict[str, list[str]]) -> dict[str, list[bytes]]:
-    """Encodes the documents of each split as UTF-8, with a blank line after each."""
-    # A docstring may contain half of a surrogate pair, which UTF-8 cannot represent.
-    return {
-        name: [f"{document}\n\n".encode("utf-8", "replace") for document in documents]
-        for name, documents in splits.items()
-    }
 
 
 def _iterate_docstrings(node: ast.AST) -> Iterator[str]:

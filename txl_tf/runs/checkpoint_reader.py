@@ -158,10 +158,7 @@ class CheckpointReader:
             or list_differences(fields, wanted_fields)
             or list_differences(found, wanted)
         )
-        more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
-        raise UserError(
-            f"checkpoint {self.path} belongs to another model: {'; '.join(differences[:3])}{more}"
-        )
+        raise UserError(f"checkpoint {self.path} belongs to another model: {_join(differences)}")
 
     def restore(self, group: str, variables: Mapping[str, tf.Variable]) -> None:
         """Assigns the values of a group to variables, outside any replica."""
@@ -258,12 +255,14 @@ def _load_weights_file(model: SegmentModel, path: str) -> None:
     found = {name: list(array.shape) for name, array in arrays.items()}
     differences = list_differences(found, {name: list(x.shape) for name, x in variables.items()})
     if differences:
-        more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
-        raise UserError(
-            f"`{path}` holds the weights of another model: {'; '.join(differences[:3])}{more}"
-        )
+        raise UserError(f"`{path}` holds the weights of another model: {_join(differences)}")
     for name, variable in variables.items():
         variable.assign(arrays[name])
+
+
+def _join(differences: list[str]) -> str:
+    more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
+    return "; ".join(differences[:3]) + more
 
 
 def check_not_release(path: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.config import ModelConfig
-from txl_tf.data.files import access_path
+from txl_tf.data.files import make_folder
 from txl_tf.errors import UserError, explain
 from txl_tf.runs.checkpoint_files import make_path, remove_checkpoint
 from txl_tf.runs.checkpoint_reader import (
@@ -31,8 +31,7 @@ Groups = dict[str, dict[str, tf.Variable]]
 
 def write_checkpoint(path: str, groups: Mapping[str, Mapping[str, tf.Variable]]) -> None:
     """Writes groups of variables, and their index last: a checkpoint with an index is complete."""
-    with access_path(path):
-        tf.io.gfile.makedirs(os.path.dirname(path))
+    make_folder(os.path.dirname(path))
     tf.train.Checkpoint(**{name: dict(group) for name, group in groups.items()}).write(path)
 
 
@@ -110,8 +109,7 @@ def write_memory(
     n_parts: int = 1,
 ) -> None:
     """Writes the lanes of this process, tensors (rows, ...), beside a checkpoint."""
-    with access_path(path):
-        tf.io.gfile.makedirs(os.path.dirname(path))
+    make_folder(os.path.dirname(path))
     tensors = {
         f"layer_{index}/rows_{first_row}_{first_row + states.shape[0]}": states
         for index, states in enumerate(memory)

@@ -10,6 +10,7 @@ MODEL_DIR/checkpoints/        weights, optimizer, step, memory
 MODEL_DIR/averaged/           checkpoint means
 MODEL_DIR/log.jsonl           one object for each logged step
 MODEL_DIR/validation.jsonl    one object for each evaluation during training
+MODEL_DIR/evaluations.jsonl   one object for each evaluation by `txl_tf.evaluate`
 MODEL_DIR/lock                while a process trains
 MODEL_DIR/events/             for TensorBoard: hyper-parameters, and in train/ and validation/
                               the numbers of the log, scores and samples
@@ -71,13 +72,7 @@ class OtherConfigError(UserError):
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """All settings that determine the numbers of a run.
-
-    Args:
-        dataset: The name of the data set.
-        model: The model.
-        training: Schedule, batch, segment, span and seed.
-        evaluation: Lanes, segment and span of the evaluations; may change from call to call.
+    """All settings that determine the numbers of a run; `evaluation` may change between calls.
 
     Raises:
         UserError: If the model cannot read with the segments and the span of the training or the
@@ -251,11 +246,7 @@ def check_vocabulary(model_dir: str, vocabulary: Vocabulary) -> None:
 
 
 def check_config(model_dir: str, config: RunConfig) -> RunConfig:
-    """Returns the run's config, of which only evaluation, number of steps and `jit` may differ.
-
-    Raises:
-        OtherConfigError: If it has another config. Each difference is named.
-    """
+    """Returns the run's config, of which only evaluation, number of steps and `jit` may differ."""
     found = read_run_config(model_dir)
     old, new = map(_flatten, (found, config))
     differences = list_differences(old, new)

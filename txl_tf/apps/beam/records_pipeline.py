@@ -29,17 +29,10 @@ from txl_tf.data.text.learning import choose_fields, count_symbols, select_candi
 from txl_tf.data.text.text_files import EncodingErrors, TextFile, TextSource
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.preparation.corpora import CorpusSpec
-from txl_tf.preparation.encoding import encode_source
+from txl_tf.preparation.encoding import SplitCounts, encode_source, settle_documents
 from txl_tf.preparation.options import PrepareOptions
 from txl_tf.preparation.plan import Plan
-from txl_tf.preparation.prepare import (
-    SplitCounts,
-    check_split,
-    list_special,
-    make_vocabulary,
-    prepare,
-    settle_vocabulary,
-)
+from txl_tf.preparation.prepare import check_split, make_vocabulary, prepare, settle_vocabulary
 
 _SYMBOLS_PER_BLOCK = 2**20
 # How often a symbol occurs, and the piece and the rank in it of the first occurrence.
@@ -163,9 +156,9 @@ def add_counts(counts: Iterable[Count]) -> Count:
     (5, 0, 7)
     """
     n_total, first = 0, (1 << 62, 0)
-    for n, *place in counts:
+    for n, piece, rank in counts:
         n_total += n
-        first = min(first, (place[0], place[1]))
+        first = min(first, (piece, rank))
     return n_total, *first
 
 
@@ -176,16 +169,9 @@ def encode_piece(piece: Piece, corpus: CorpusSpec, vocabulary_path: str, work: s
     source = piece.open(vocabulary.level)
     finder = DocumentFinder(corpus.documents, corpus.separator)
     resume_documents(finder, source.files[0])
-    unknown: Counter[str] = Counter()
-    literal: Counter[str] = Counter()
+    counts = SplitCounts()
     chunks = encode_source(
-        source,
-        vocabulary,
-        finder=finder,
-        unknown=unknown,
-        special=list_special(vocabulary, corpus.learning.special),
-        literal=literal,
-        is_piece=True,
+        source, vocabulary, finder=finder, counts=counts, special=corpus.learning.special
     )
     dtype = np.min_scalar_type(len(vocabulary))
     ids, starts, n_tokens = [np.zeros(0, dtype)], [np.zeros(0, np.int64)], 0
@@ -197,6 +183,7 @@ def encode_piece(piece: Piece, corpus: CorpusSpec, vocabulary_path: str, work: s
     np.savez(arrays, ids=np.concatenate(ids), starts=np.concatenate(starts))
     with create_file(path) as file:
         file.write(arrays.getbuffer())
+    unknown = counts.unknown
     if unknown and vocabulary.unknown is not None:
         unknown = Counter({vocabulary.unknown: unknown.total()})  # names are not needed
     return {
@@ -204,7 +191,7 @@ def encode_piece(piece: Piece, corpus: CorpusSpec, vocabulary_path: str, work: s
         "index": piece.index,
         "path": path,
         "unknown": unknown,
-        "literal": literal,
+        "literal": counts.literal,
     }
 
 
@@ -220,15 +207,15 @@ def _read_split(
 ) -> Iterator[TokenChunk]:
     """Yields the tokens of encoded pieces, in order, and checks their counts at the end."""
     counts = SplitCounts()
-    is_open = False  # whether a document has begun but has no token yet
-    for piece in pieces:
-        counts.unknown.update(piece["unknown"])
-        counts.literal.update(piece["literal"])
-        with BeamStorage().open(piece["path"]) as file:
-            arrays = np.load(io.BytesIO(file.read()))
-        ids, starts = arrays["ids"], arrays["starts"]
-        counts.n_tokens += len(ids)
-        starts = np.unique(np.concatenate([np.zeros(int(is_open), np.int64), starts]))
-        is_open = bool(starts.size) and int(starts[-1]) == len(ids)
-        yield TokenChunk(ids, starts[starts < len(ids)])
+
+    def read_pieces() -> Iterator[TokenChunk]:
+        for piece in pieces:
+            counts.unknown.update(piece["unknown"])
+            counts.literal.update(piece["literal"])
+            with BeamStorage().open(piece["path"]) as file:
+                arrays = np.load(io.BytesIO(file.read()))
+            counts.n_tokens += len(arrays["ids"])
+            yield TokenChunk(arrays["ids"], arrays["starts"])
+
+    yield from settle_documents(read_pieces())
     check_split(corpus, vocabulary, split, counts)

@@ -20,12 +20,6 @@ from txl_tf.scoring.checkpoints import describe_span
 from txl_tf.scoring.metrics import Score, format_score, sum_losses
 
 _N_COLORS = 9
-_TYPES = {
-    "uint8": "Uint8Array",
-    "uint16": "Uint16Array",
-    "uint32": "Uint32Array",
-    "float32": "Float32Array",
-}
 _BODY, _STYLE, _SCRIPT = (read_asset(f"text_page.{kind}") for kind in ("html", "css", "js"))
 
 
@@ -42,10 +36,9 @@ def make_text_page(
 ) -> tuple[Score, str]:
     """Reads a text, (n,) int32, and returns its score and its page.
 
-    The page runs nothing but its own script. `run` and `source` are the names that it shows.
-    `choice` are the token and the head that are chosen when it opens without an address of its own,
-    as in a frame, where it has no heading and of the facts only the score. `report` is called with
-    the number of tokens after each segment.
+    The page runs nothing but its own script. It shows `run` and `source`, and opens with the token
+    and the head in `choice`. A framed page has no heading, and shows only the score. `report` is
+    called with the number of tokens after each segment.
     """
     if len(ids) < 2:
         raise UserError(f"a page needs at least 2 tokens. Received: {len(ids)} in {source}")
@@ -103,7 +96,8 @@ def _collect(
 
 def _make_data(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
     """Returns the elements with the numbers, which the script reads when it needs them."""
-    types = {name: _TYPES[array.dtype.name] for name, array in arrays.items()}
+    # As JavaScript names them, such as Uint8Array.
+    types = {name: f"{array.dtype.name.capitalize()}Array" for name, array in arrays.items()}
     text = json.dumps(record | {"arrays": types}, separators=(",", ":")).replace("<", "\\u003c")
     elements = [f'<script type="application/json" id="facts">{text}</script>']
     for name, array in arrays.items():

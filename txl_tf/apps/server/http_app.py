@@ -176,7 +176,7 @@ class HttpApp:
     async def _compute(
         self, request: Request, function: Callable[..., Any], *arguments: object
     ) -> Any:
-        """Returns the result of a function of the thread that computes, if the client is there."""
+        """Calls a function in the thread that computes, if the client is still connected."""
         if await request.is_disconnected():
             raise ClientDisconnect
         loop = asyncio.get_running_loop()
@@ -189,9 +189,9 @@ class HttpApp:
 
 
 class BoundedApp:
-    """An ASGI application whose POST requests take places until their answers have been sent.
+    """An ASGI application that bounds the number of POST requests in progress.
 
-    An exit stack in the scope of a request, "held", keeps what it uses for just as long.
+    The exit stack "held" in the scope of a request is closed after its answer has been sent.
     """
 
     def __init__(self, app: ASGIApp):
@@ -223,7 +223,7 @@ class BoundedApp:
 
 
 async def read_body(request: Request) -> bytes:
-    """Returns the body of a request, which may be too large or come too late."""
+    """Returns the body of a request; refuses one that is too large or too late."""
     body = bytearray()
     try:
         async with asyncio.timeout(_CLIENT_SECONDS):
@@ -274,7 +274,7 @@ def make_error(status: HTTPStatus, message: str) -> Response:
 
 
 def _make_head(model: str, session: str | None) -> dict[str, Any]:
-    """Returns what an answer to a request for texts, or all events of its stream, begin with."""
+    """Returns the first fields of an answer with texts, or of each event of its stream."""
     return {
         "id": f"cmpl-{uuid.uuid4().hex}",
         "object": "text_completion",
@@ -285,7 +285,7 @@ def _make_head(model: str, session: str | None) -> dict[str, Any]:
 
 
 def _describe_choices(choices: Sequence[Choice], n_prompt_tokens: int) -> dict[str, Any]:
-    """Returns the texts of an answer or an event, and if they are the last ones the usage."""
+    """Returns the texts of an answer or an event, and the usage with the last texts."""
     described = [
         {
             "index": index,

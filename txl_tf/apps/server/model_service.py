@@ -1,6 +1,5 @@
 """The model behind the server: it scores texts, and continues texts with their memory."""
 
-import contextlib
 import json
 import math
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ import numpy as np
 
 from txl_tf import LanguageModel
 from txl_tf.apps.server.api_requests import CompletionRequest, ScoreRequest
-from txl_tf.data import Vocabulary
+from txl_tf.data.text.vocabulary import Vocabulary, choose_prefix
 from txl_tf.errors import UserError
 
 _MAX_PROGRAMS = 64
@@ -111,15 +110,10 @@ class ModelService:
         self.lm = lm
         self.name = name
         self._programs: set[tuple[Any, ...]] = set()
-        self.default_prompt = _find_default_prompt(lm.vocabulary)
+        self.default_prompt = choose_prefix(lm.vocabulary)
 
     def start(self, request: CompletionRequest) -> ServedTexts:
-        """Reads the prompts of a request.
-
-        Raises:
-            UserError: If a prompt or a setting is wrong, or the request needs one more compiled
-                program than there may be.
-        """
+        """Reads the prompts of a request, unless it needs one compiled program too many."""
         # XLA compiles a loop for each combination of these and keeps it until the process ends.
         is_plain = request.temperature in (0, 1) and request.repetition_penalty == 1
         sizes = (len(request.rows), request.top_k, len(request.stop))
@@ -149,15 +143,6 @@ class ModelService:
                 entry["nats"] = score.nats.tolist()
             found.append(entry)
         return json.dumps({"model": self.name, "scores": found}).encode()
-
-
-def _find_default_prompt(vocabulary: Vocabulary) -> str:
-    """Returns a line break, or what else a text can begin after; an empty text for nothing."""
-    for text in ("\n", " "):
-        with contextlib.suppress(UserError):
-            if len(vocabulary.encode(text)):
-                return text
-    return ""
 
 
 def _encode(vocabulary: Vocabulary, prompt: str) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -25,17 +25,14 @@ class SessionStore:
     If the store is full, a new session is refused: to drop another client's would lose its text.
     """
 
-    def __init__(
-        self, max_sessions: int, idle_seconds: float, clock: Callable[[], float] = time.monotonic
-    ):
+    def __init__(self, max_sessions: int, idle_seconds: float):
         self._max_sessions = max_sessions
         self._idle_seconds = idle_seconds
-        self._clock = clock
         self._slots: dict[str, Slot] = {}
 
     @contextlib.contextmanager
     def use(self, session: str, *, begins: bool) -> Iterator[Slot]:
-        """Yields the slot of a session, which is removed if the session does not begin after all.
+        """Yields the slot of a session, and removes it if the session has not begun at the end.
 
         Raises:
             RequestError: If there is no such session, status 404; if it exists already or another
@@ -58,7 +55,7 @@ class SessionStore:
             yield slot
         finally:
             slot.in_use = False
-            slot.used_at = self._clock()
+            slot.used_at = time.monotonic()
             if slot.texts is None and self._slots.get(session) is slot:
                 del self._slots[session]
 
@@ -79,7 +76,7 @@ class SessionStore:
 
     def _drop_idle(self) -> None:
         """Forgets the sessions that no request has used for long enough."""
-        oldest = self._clock() - self._idle_seconds
+        oldest = time.monotonic() - self._idle_seconds
         self._slots = {
             session: slot
             for session, slot in self._slots.items()

@@ -110,7 +110,7 @@ class RecordsInfo:
         return sum(shard.tokens for shard in self.splits[split])
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the content as a JSON object."""
+        """Returns the content of `records.json`."""
         splits: dict[str, dict[str, Any]] = {
             name: {"tokens": self.count_tokens(name), "shards": [vars(shard) for shard in shards]}
             for name, shards in self.splits.items()
@@ -129,10 +129,6 @@ class RecordsInfo:
             "splits": splits,
             "vocabulary": self.vocabulary.to_json(),
         }
-
-    def dumps(self) -> str:
-        """Returns the text of `records.json`."""
-        return json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def loads(cls, text: str | bytes) -> Self:

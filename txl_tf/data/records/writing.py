@@ -20,6 +20,7 @@ from txl_tf.data.files import (
     join_path,
     remove_file,
     upload_files,
+    write_json,
 )
 from txl_tf.data.records.format import (
     JSON_NAME,
@@ -112,8 +113,8 @@ def write_records(
                 documents[name] = found
         info = replace(info, splits=shards, documents=documents)
         symbols = [f"{_escape(symbol, vocabulary.level)}\n" for symbol in vocabulary.symbols]
-        for file, text in ((SYMBOLS_NAME, "".join(symbols)), (JSON_NAME, info.dumps())):
-            (aside / file).write_text(text, encoding="utf-8", newline="\n")
+        (aside / SYMBOLS_NAME).write_text("".join(symbols), encoding="utf-8", newline="\n")
+        write_json(str(aside / JSON_NAME), info.to_json())
         check_replaceable(folder, overwrite=overwrite)  # another process may have written one
         _move_into_place(aside, folder, info)
     return info

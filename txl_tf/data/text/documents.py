@@ -13,6 +13,7 @@ from txl_tf.errors import UserError
 Rule = Literal["none", "file", "line", "blank_line", "title", "separator"]
 RULES: tuple[str, ...] = get_args(Rule)
 
+_LINE_BEGIN = re.compile(rb"^.", re.MULTILINE | re.DOTALL)
 _BLANK_LINES = re.compile(rb"^(?:[ \t\r\f\v]*\n)+", re.MULTILINE)
 # The title of a WikiText article, " = Title = "; section titles have more signs, " = = Plot = = ".
 _TITLE = re.compile(rb" = (?!= )[^\n]*(?<! =) =[ \t\r]*\n")
@@ -72,7 +73,7 @@ class DocumentFinder:
     def _find_lines(self, text: bytes, first: int) -> Iterator[int]:
         """Yields the offsets at which documents begin from line `first` on; updates the state."""
         if self._rule == "line":
-            yield from _iterate_lines(text, first)
+            yield from (match.start() for match in _LINE_BEGIN.finditer(text, first))
             return
         pattern = self._separator if self._rule == "separator" else _BLANK_LINES
         ends = [match.end() for match in pattern.finditer(text, first)]
@@ -88,11 +89,3 @@ class DocumentFinder:
         if self._rule == "title":
             return _TITLE.match(text, offset) is not None
         return self._rule != "blank_line" or _BLANK_LINES.match(text, offset) is None
-
-
-def _iterate_lines(text: bytes, first: int) -> Iterator[int]:
-    """Yields the offset of each line of a text, beginning with the line at `first`."""
-    offset = first
-    while 0 <= offset < len(text):
-        yield offset
-        offset = text.find(b"\n", offset) + 1 or -1

@@ -1,9 +1,7 @@
 """Learning a vocabulary from texts: counting their symbols and choosing among them."""
 
-import heapq
-import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +30,6 @@ LEVELS_OF_OPTION: dict[str, tuple[str, ...]] = {
     "every_byte": ("byte",),
     **LEVELS_OF_FIELD,
 }
-_N_CODES = {"byte": 256, "char": 0x110000}
 
 
 @dataclass(frozen=True)
@@ -119,18 +116,15 @@ def select_candidates(
     """
     named = (options.unknown, options.line_start, options.line_end, options.space, " ")
     special = {name for name in (*options.special, *named) if name is not None and name in counts}
-    frequent: Iterator[str] = (
+    frequent = [
         symbol
         for symbol, (count, _) in counts.items()
         if count >= options.min_count and symbol not in special
-    )
+    ]
     if options.max_symbols is not None and len(counts) > options.max_symbols:
-        frequent = iter(
-            heapq.nsmallest(
-                options.max_symbols, frequent, key=lambda name: (-counts[name][0], counts[name][1])
-            )
-        )
-    return {symbol: counts[symbol] for symbol in itertools.chain(special, frequent)}
+        frequent.sort(key=lambda name: (-counts[name][0], counts[name][1]))
+        del frequent[options.max_symbols :]
+    return {symbol: counts[symbol] for symbol in (*special, *frequent)}
 
 
 def choose_symbols(counts: dict[str, int], options: LearningOptions) -> list[str]:
@@ -174,7 +168,7 @@ def count_symbols(
 
 
 def _count_codes(texts: Iterable[bytes], *, is_bytes: bool, n_threads: int) -> dict[str, int]:
-    totals = np.zeros(_N_CODES["byte" if is_bytes else "char"], np.int64)
+    totals = np.zeros(256 if is_bytes else 0x110000, np.int64)
     order: list[int] = []
 
     def count(text: bytes) -> tuple[np.ndarray, np.ndarray]:

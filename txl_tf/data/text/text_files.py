@@ -200,32 +200,28 @@ def find_files(patterns: Sequence[str]) -> tuple[TextFile, ...]:
     """
     paths: dict[str, str] = {}  # paths as given, by absolute path
     repeated: dict[str, None] = {}
-
-    def add(path: str) -> None:
+    for path in itertools.chain.from_iterable(map(_match_files, patterns)):
         key = path if is_remote(path) else os.path.abspath(path)
         if key in paths:
             repeated[paths[key]] = None
         paths.setdefault(key, path)
+    if repeated:
+        print(f"Given more than once, but read once: {_list_some(repeated)}.")
+    return tuple(file for path in paths.values() for file in _list_texts(path))
 
-    for pattern in patterns:
-        if is_remote(pattern):
-            addresses = _demand_storage(pattern).find(pattern)
-            if not addresses:
-                raise UserError(f"no file matches {pattern!r}.")
-            for address in addresses:
-                add(address)
-            continue
+
+def _match_files(pattern: str) -> list[str]:
+    """Returns the paths or addresses of the files that match a pattern; none is an error."""
+    if is_remote(pattern):
+        found = files = _demand_storage(pattern).find(pattern)
+    else:
         expanded = os.path.expanduser(pattern)
         # A file may be called "a[1].txt".
         found = [expanded] if os.path.isfile(expanded) else sorted(glob(expanded, recursive=True))
         files = [path for path in found if os.path.isfile(path)]
-        if not files:
-            raise UserError(_explain_no_file(pattern, found))
-        for path in files:
-            add(path)
-    if repeated:
-        print(f"Given more than once, but read once: {_list_some(repeated)}.")
-    return tuple(file for path in paths.values() for file in _list_texts(path))
+    if not files:
+        raise UserError(_explain_no_file(pattern, found))
+    return files
 
 
 def describe_overlap(split: str, files: Sequence[TextFile], train: Sequence[TextFile]) -> str:
@@ -245,10 +241,10 @@ def _identify(file: TextFile) -> tuple[str, str | None]:
     return path if is_remote(path) else os.path.realpath(path), file.member
 
 
-def _list_some(names: Collection[str], limit: int = 5) -> str:
-    """Returns the first few names, and the number of the others."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(itertools.islice(names, limit)) + more
+def _list_some(names: Collection[str]) -> str:
+    """Returns the first five names, and the number of the others."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(itertools.islice(names, 5)) + more
 
 
 def _demand_storage(address: str) -> Storage:

@@ -274,6 +274,18 @@ class Vocabulary:
         return array
 
 
+def choose_prefix(vocabulary: Vocabulary) -> str:
+    """Returns the text before a text that has no context: a line break, a space, or nothing.
+
+    It is the first of these that the vocabulary knows.
+    """
+    for prefix in ("\n", " "):
+        encoded = vocabulary.codec.encode(prefix.encode("utf-8"))
+        if len(encoded.ids) and not encoded.unknown:
+            return prefix
+    return ""
+
+
 def _to_bytes(level: str, text: str | bytes) -> bytes:
     """Returns a text as bytes, and checks that they are UTF-8 unless the level is "byte"."""
     if isinstance(text, str):

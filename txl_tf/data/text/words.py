@@ -7,6 +7,7 @@ is first encoded; decoding does not need it.
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -54,6 +55,7 @@ def convert_to_lower_case(texts: Tensor) -> Tensor:
     return tf.strings.substr(joined, tf.zeros_like(lengths), lengths)
 
 
+@dataclass(eq=False)
 class WordCodec:
     """Encodes words, with markers where lines begin and end.
 
@@ -61,20 +63,11 @@ class WordCodec:
     end marker and, if it is empty, no start marker.
     """
 
-    def __init__(
-        self,
-        symbols: Sequence[str],
-        *,
-        lower_case: bool = False,
-        unknown_id: int = -1,
-        line_start: str | None = None,
-        line_end: str | None = None,
-    ) -> None:
-        self._symbols = symbols
-        self._lower_case = lower_case
-        self._unknown_id = unknown_id
-        self._line_start = line_start
-        self._line_end = line_end
+    symbols: Sequence[str]
+    lower_case: bool
+    unknown_id: int  # -1 for none
+    line_start: str | None
+    line_end: str | None
 
     def encode(
         self, text: bytes, offsets: np.ndarray = NO_OFFSETS, *, begins_line: bool = True
@@ -86,15 +79,15 @@ class WordCodec:
         encode = self._encode_in_graph if is_long else self._encode_eagerly
         ids, row_splits, others = (result.numpy() for result in encode(text, begins_line))
         unknown = Counter(word.decode("utf-8") for word in others.tolist())
-        if unknown and self._unknown_id >= 0:
-            ids = np.where(ids < 0, np.int32(self._unknown_id), ids)
+        if unknown and self.unknown_id >= 0:
+            ids = np.where(ids < 0, np.int32(self.unknown_id), ids)
         return Encoded(ids, locate_lines(text, offsets, row_splits), unknown)
 
     def make_resource(self) -> Any:
         """See `Codec.make_resource`: the table of words; -1 for other words."""
         import tensorflow as tf
 
-        keys = list(self._symbols) or [" "]  # a table needs a key; no word is a space
+        keys = list(self.symbols) or [" "]  # a table needs a key; no word is a space
         pairs = tf.lookup.KeyValueTensorInitializer(
             tf.constant(keys, tf.string), tf.range(len(keys), dtype=tf.int32)
         )
@@ -106,22 +99,22 @@ class WordCodec:
 
         lines, words = self._split(texts, begins_line=True)
         found = resource.lookup(words.flat_values)
-        known = tf.where(found < 0, self._unknown_id, found)
+        known = tf.where(found < 0, self.unknown_id, found)
         return lines.with_values(words.with_flat_values(known)).merge_dims(1, 2)
 
     def decode(self, ids: np.ndarray) -> bytes:
         """See `Codec.decode`: a space between words, a line break between marked lines."""
         parts: list[str] = []
-        markers = {self._line_start, self._line_end} - {None}
+        markers = {self.line_start, self.line_end} - {None}
         was_word = False
-        for word in (self._symbols[i] for i in ids):
+        for word in (self.symbols[i] for i in ids):
             if word not in markers:
                 parts += [" ", word] if was_word else [word]
                 was_word = True
                 continue
             # One symbol may be both markers: after a word it ends a line, else it begins one. If
             # lines have no end marker, the start marker of the next line ends them.
-            if was_word or word != self._line_start:
+            if was_word or word != self.line_start:
                 parts.append("\n")
             was_word = False
         return "".join(parts).encode("utf-8", errors="surrogatepass")
@@ -156,21 +149,21 @@ class WordCodec:
 
         lines = tf.strings.split(texts, "\n")
         marked = lines.flat_values
-        if self._lower_case:
+        if self.lower_case:
             marked = convert_to_lower_case(marked)
         # A text has at least one line, which may be empty; its last line is not finished.
         first, last = lines.row_splits[:-1], lines.row_splits[1:] - 1
         is_finished = tf.tensor_scatter_nd_update(
             tf.ones_like(marked, tf.bool), last[:, None], tf.zeros_like(last, tf.bool)
         )
-        if self._line_start is not None:
+        if self.line_start is not None:
             begins = tf.logical_or(is_finished, marked != "")
             begins = tf.tensor_scatter_nd_update(
                 begins, first[:, None], tf.logical_and(tf.gather(begins, first), begins_line)
             )
-            marked = tf.strings.join([tf.where(begins, f"{self._line_start} ", ""), marked])
-        if self._line_end is not None:
-            marked = tf.strings.join([marked, tf.where(is_finished, f" {self._line_end}", "")])
+            marked = tf.strings.join([tf.where(begins, f"{self.line_start} ", ""), marked])
+        if self.line_end is not None:
+            marked = tf.strings.join([marked, tf.where(is_finished, f" {self.line_end}", "")])
         return lines, split_words(marked)
 
 
