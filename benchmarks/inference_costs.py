@@ -9,7 +9,8 @@ from benchmarks.works import Shape
 from txl_tf.config import ModelConfig
 from txl_tf.config.encodings import ENCODINGS
 
-FLOAT_BYTES = 4
+# Bytes of a number of the kernels, and of the keys, values and positions.
+WIDTHS = {"float32": (4, 4), "bfloat16": (2, 2), "int8": (1, 4)}
 
 
 def count_flops_per_token(shape: Shape, *, cached: bool) -> float:
@@ -40,19 +41,27 @@ def count_flops_per_token(shape: Shape, *, cached: bool) -> float:
     return flops
 
 
-def count_bytes_per_token(shape: Shape) -> float:
-    """Returns the bytes that must be read for a token with a cache, float32, at the very least.
+def count_bytes_per_token(shape: Shape, precision: str = "float32") -> float:
+    """Returns the bytes that must be read for a token with a cache, at the very least.
 
     For each segment that is every weight once, the products of the positions once, and keys and
-    values of each row once. Whatever is written, and whatever is read twice, comes on top.
+    values of each row once. Whatever is written, and whatever is read twice, comes on top. Of the
+    tables of an adaptive softmax, single tokens need only the head: nearly no token that a model
+    with random weights draws is in another bin.
+
+    Args:
+        shape: The model and its segment.
+        precision: One of `WIDTHS`.
     """
     keys, d_model = shape.tgt_len + shape.mem_len, shape.d_model
     weights = 4 * d_model**2 + 2 * d_model * shape.d_inner
     states = keys * d_model * (1 + 2 * shape.batch_size)  # positions; keys and values
     model, _ = shape.make_configs(0.0)
-    tables = sum((high - low) * model.bin_width(k) for k, (low, high) in enumerate(model.bins))
-    numbers = shape.n_layer * (weights + states) + tables
-    return FLOAT_BYTES * numbers / (shape.batch_size * shape.tgt_len)
+    bins = model.bins[:1] if shape.tgt_len == 1 else model.bins
+    tables = sum((high - low) * model.bin_width(k) for k, (low, high) in enumerate(bins))
+    of_kernel, of_state = WIDTHS[precision]
+    n_bytes = of_kernel * (shape.n_layer * weights + tables) + of_state * shape.n_layer * states
+    return n_bytes / (shape.batch_size * shape.tgt_len)
 
 
 def count_cached_flops(model: ModelConfig, mem_len: int, *, tgt_len: int, n_bins: int) -> float:

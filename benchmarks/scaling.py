@@ -116,9 +116,7 @@ def count_cost(work: str, shape: Shape, text_len: int | None = None) -> float:
     if work == "evaluate":
         return count_flops_per_token(shape, cached=True)
     if work == "generate":
-        # With random weights nearly every token is in the head, and the bins are not read.
-        head = shape._replace(n_token=shape.cutoffs[0], cutoffs=()) if shape.cutoffs else shape
-        return count_bytes_per_token(head)
+        return count_bytes_per_token(shape)
     assert text_len is not None
     return _count_scoring_flops(shape, text_len)
 

@@ -36,6 +36,22 @@ def multiply(left, right, *, transpose_left=False, transpose_right=False):
     return ops.matmul(left, right)
 
 
+def multiply_rounded(left, right, dtype, **transposes):
+    """Returns the product of two matrices that are rounded to a dtype, as float32.
+
+    Args:
+        left: (K, L), or (L, K) to transpose.
+        right: (L, P), or (P, L) to transpose.
+        dtype: The dtype of the factors.
+        **transposes: `transpose_left` and `transpose_right`, as of `multiply`.
+
+    Returns:
+        (K, P) float32.
+    """
+    product = multiply(ops.cast(left, dtype), ops.cast(right, dtype), **transposes)
+    return ops.cast(product, "float32")
+
+
 def matmul_rows(rows, kernel):
     """Returns `rows @ kernel`; for a single row, the sum over K is split into a batch of sums.
 
