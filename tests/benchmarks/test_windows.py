@@ -13,7 +13,7 @@ ONE_TOKEN = SMALL._replace(n_layer=1, tgt_len=1, batch_size=1)
 def test_the_operations_of_a_token_are_those_counted_by_hand():
     # q, k, v and output 2*6*24; three products with 16 keys 3*2*16*6; feed-forward 2*2*6*7.
     layer = 288 + 576 + 168
-    assert count_flops_per_token(SMALL, cached=True) == 2 * layer + 2 * 6 * 13
+    assert count_flops_per_token(SMALL) == 2 * layer + 2 * 6 * 13
 
 
 def test_the_bytes_of_a_token_are_those_counted_by_hand():
