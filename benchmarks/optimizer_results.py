@@ -3,7 +3,7 @@
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,7 +88,11 @@ def make_record(found: Mapping[str, Found]) -> dict[str, Any]:
     return {
         "settings": {
             name: {
-                "flags": _list_common_flags(list(each.runs.values())),
+                "flags": [
+                    text
+                    for text in next(iter(each.runs.values())).flags
+                    if not text.startswith("--seed=")
+                ],
                 "tuned": {f"{rate:.3g}": bits for rate, bits in each.tuned.items()},
                 "rate": each.rate,
                 "bits": dict(zip(each.runs, each.bits, strict=True)),
@@ -98,11 +102,6 @@ def make_record(found: Mapping[str, Found]) -> dict[str, Any]:
             for name, each in found.items()
         },
     }
-
-
-def _list_common_flags(runs: Sequence[Run]) -> list[str]:
-    """Returns the flags of the runs of a setting without their seeds."""
-    return [text for text in runs[0].flags if not text.startswith("--seed=")]
 
 
 def _time(found: Mapping[str, Found], name: str) -> float | None:

@@ -3,9 +3,9 @@
 python -m benchmarks.speculation --works generate-bytes-large --precisions float32,int8
 python -m benchmarks.speculation --run runs/demo --prompt_file text.txt
 
-A model with random weights repeats itself without end when it is decoded greedily, and does not
-repeat itself when it is sampled: the most that can be won, and what is lost. With a run, both ways
-continue a real text. Speeds are medians of calls that alternate between the draft lengths.
+A model with random weights repeats itself without end when it is decoded greedily, which shows the
+largest gain, and does not repeat itself when it is sampled, which shows the cost. With a run, both
+ways continue a real text. Speeds are medians of calls that alternate between the draft lengths.
 """
 
 import functools
