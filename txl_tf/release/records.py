@@ -24,11 +24,11 @@ import tensorflow as tf
 from txl_tf.data.files import check_folder
 from txl_tf.data.records.format import RecordError, RecordsInfo
 from txl_tf.data.records.writing import check_replaceable, write_records
+from txl_tf.preparation.corpora import SPLITS
 from txl_tf.release.corpus import load_vocabulary
 
 _INFO_NAME = re.compile(r"record_info-(\w+)\.bsz-(\d+)\.tlen-(\d+)(?:\.core-(\d+))?\.json")
 _CORPUS_INFO, _CACHE = "corpus-info.json", "cache.pkl"
-_SPLITS = ("train", "valid", "test")
 
 
 class Listing(NamedTuple):
@@ -91,7 +91,7 @@ def _find_listings(folder: Path) -> dict[str, list[Listing]]:
         if match and int(match[2]):
             listing = Listing(path, int(match[2]), is_tpu=match[4] is not None)
             found.setdefault(match[1], []).append(listing)
-    known = [split for split in _SPLITS if split in found]
+    known = [split for split in SPLITS if split in found]
     return {split: found[split] for split in dict.fromkeys([*known, *found])}
 
 
