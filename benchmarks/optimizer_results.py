@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.tables import format_row
+from benchmarks.tables import print_table
 
 REFERENCE = "adam-cosine"  # whose last loss the others are timed to
 
@@ -111,13 +111,13 @@ def _time(found: Mapping[str, Found], name: str) -> float | None:
     return find_step(found[name].curve, float(found[REFERENCE].curve[1][-1]))
 
 
-def format_table(found: Mapping[str, Found]) -> list[str]:
-    """Returns the lines of a Markdown table, the best setting first."""
-    lines = [
-        "| setting | learning rate | bits per byte | range | "
-        f"step with the last loss of {REFERENCE} | tokens/s |",
-        "|---|---|---|---|---|---|",
-    ]
+def print_settings(found: Mapping[str, Found]) -> None:
+    """Prints a table of the settings, the best first."""
+    header = (
+        *("setting", "learning rate", "bits per byte", "range"),
+        *(f"step with the last loss of {REFERENCE}", "tokens/s"),
+    )
+    rows = []
     for name, each in sorted(found.items(), key=lambda item: statistics.mean(item[1].bits)):
         step = _time(found, name)
         speed = statistics.median(run.tokens_per_second for run in each.runs.values())
@@ -126,8 +126,8 @@ def format_table(found: Mapping[str, Found]) -> list[str]:
             f"{min(each.bits):.4f} to {max(each.bits):.4f}",
             *("never" if step is None else f"{step:,.0f}", f"{speed:,.0f}"),
         ]
-        lines.append(format_row(cells))
-    return lines
+        rows.append(cells)
+    print_table(header, rows)
 
 
 def draw(found: Mapping[str, Found], target: str) -> None:
