@@ -88,7 +88,7 @@ def measure_losses(run: str, n_tokens: int) -> list[dict[str, Any]]:
         bits = float(score.nats.mean()) / math.log(2)
         records.append({"method": "live", "precision": precision, "bits_per_token": bits})
     lm = txl_tf.load(run)
-    for file_format, precision in itertools.product(("litert", "onnx"), FORMATS["onnx"].precisions):
+    for file_format, precision in itertools.product(FILES, FORMATS["onnx"].precisions):
         with tempfile.TemporaryDirectory() as parent:
             folder = Path(parent) / "exported"
             lm.export(folder, format=file_format, precision=precision)
@@ -166,7 +166,7 @@ def measure_shape(shape: Shape, n_threads: list[int], n_tokens: int) -> list[dic
     for precision in OWN_PRECISIONS:
         speed = measure_apart(measure_own, shape, precision, n_tokens)
         records.append({"method": "own loop", "precision": precision, **speed})
-    for file_format, precision in itertools.product(("litert", "onnx"), FORMATS["onnx"].precisions):
+    for file_format, precision in itertools.product(FILES, FORMATS["onnx"].precisions):
         with tempfile.TemporaryDirectory() as parent:
             folder = str(Path(parent) / "exported")
             n_bytes = measure_apart(export_model, folder, shape, file_format, precision)
