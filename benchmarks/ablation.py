@@ -14,7 +14,6 @@ Runs stay in --work_dir: an interrupted call resumes.
 
 import functools
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,16 +22,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from absl import flags
 
+from benchmarks.several_workers import run_python
 from benchmarks.tables import print_table
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
     from txl_tf.data.lanes.training_lanes import Tokens
     from txl_tf.language_model import LanguageModel
 
-ROOT = Path(__file__).parents[1]
 TGT_LEN = 64
 # About a million parameters each.
 SIZES = (
@@ -178,18 +176,6 @@ def _shuffle_lines(source: Path, target: Path) -> None:
     write_records(target, dataset="lines", vocabulary=records.vocabulary, splits=splits)
 
 
-def run_python(*arguments: object) -> None:
-    """Runs a program of the repository and shows nothing of it, unless it fails.
-
-    Raises:
-        UserError: If it fails.
-    """
-    command = [sys.executable, *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise UserError(f"{' '.join(command)} failed: {done.stderr[-2000:]}")
-
-
 def train(variant: Variant, seed: str, data_dir: Path, folder: Path, steps: int) -> None:
     """Trains a run, or goes on with it; it does nothing if the run is complete."""
     run_python(
@@ -274,7 +260,7 @@ def run_variants(options: flags.FlagValues) -> None:
     """Trains and measures the variants, prints the tables, and writes figures and numbers.
 
     Raises:
-        UserError: If there is no such variant, or a program fails.
+        UserError: If a program fails.
     """
     if options.quick:
         for name, value in QUICK.items():

@@ -32,8 +32,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks import optimizers
-from benchmarks.ablation import run_python
-from benchmarks.several_workers import start_workers
+from benchmarks.several_workers import ROOT, run_python, start_workers
 from benchmarks.tables import define_json_flag, print_table, write_json
 from txl_tf import presets
 from txl_tf.cli.flags import define_flag
@@ -41,7 +40,6 @@ from txl_tf.cli.program import run_program
 from txl_tf.config.training import PRECISIONS
 from txl_tf.errors import UserError
 
-ROOT = Path(__file__).parents[1]
 # For each comparison, the variants by name: how many processes, and the flags. The others are
 # compared with the first.
 VARIANTS: dict[str, dict[str, tuple[int, list[str]]]] = {

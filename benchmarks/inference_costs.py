@@ -54,9 +54,8 @@ def count_cached_flops(model: ModelConfig, mem_len: int, *, tgt_len: int, n_bins
         n_bins: Number of bins of the softmax that are computed, the head first.
     """
     d_model, d_heads = model.d_model, model.n_head * model.d_head
-    widths = 2 * d_heads + model.n_head * ENCODINGS[model.encoding].get_width(
-        model
-    )  # content, values and positions
+    position_width = model.n_head * ENCODINGS[model.encoding].get_width(model)
+    widths = 2 * d_heads + position_width  # content and values, and positions
     n_tables = len(model.bins) if model.div_val > 1 else 1
     embedded = sum(
         model.bin_width(index) for index in range(n_tables) if model.has_embedding_projection(index)

@@ -3,10 +3,10 @@
 python -m benchmarks.off_python --json off_python.json
 python -m benchmarks.off_python --run runs/demo --tokens 3000
 
-One text is continued, one token at a time, by a model with random weights. "Best" is the fastest
-token, "median" the median: on a busy machine only the first tells what the program can do. It needs
-the extras litert and onnx. Our own loop uses all cores. With a run, the losses of its split valid
-are compared instead: the same tokens in each precision, one at a time.
+One text is continued, one token at a time, by a model with random weights. The table has the
+median of the tokens; `--json` writes the fastest one, too, which tells what the program can do on a
+busy machine. It needs the extras litert and onnx. Our own loop uses all cores. With a run, the
+losses of its split valid are compared instead: the same tokens in each precision, one at a time.
 """
 
 import dataclasses

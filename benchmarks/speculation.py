@@ -119,7 +119,8 @@ def measure_all(options: flags.FlagValues) -> Iterator[tuple[str, list[dict[str,
             prompt = Path(options.prompt_file).read_text(encoding="utf-8")
             rows = measure_apart(measure_run, options.run, prompt, precision, draft_lens, n_new)
             yield f"{options.run}, {precision}", rows
-        for work in () if options.run else options.works:
+            continue
+        for work in options.works:
             rows = measure_apart(measure_work, work, precision, draft_lens, n_new)
             yield f"{work}, {precision}", rows
 
