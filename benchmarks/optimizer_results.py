@@ -63,7 +63,7 @@ class Found(NamedTuple):
 
 
 def find_step(curve: tuple[np.ndarray, np.ndarray], bits: float) -> float | None:
-    """Returns the first step at which a curve reaches a loss, between points by a straight line.
+    """Returns the first step at which a curve reaches a loss, by linear interpolation.
 
     Args:
         curve: Steps, and the loss at each.

@@ -73,9 +73,9 @@ class _Counter:
         self.unknown: set[int] = set()
 
     def visit(self, computation_id: int, n_runs: int) -> float:
-        """Adds the bytes of a computation that runs so many times.
+        """Adds the bytes of a computation that runs `n_runs` times.
 
-        Returns the FLOPs of one run that XLA does not count, which counts one run of each loop.
+        Returns the FLOPs of one run that XLA leaves out, as it counts each loop as a single run.
         """
         computation = self.computations[computation_id]
         values = {each.id: each for each in computation.instructions}

@@ -1,4 +1,4 @@
-"""Two ways to see as far back for every token: a window read for each, or a memory.
+"""Speed of two ways for every token to see equally far back: a window for each, or a memory.
 
 python -m benchmarks.windows --plot docs/lab/speed.png
 

@@ -38,7 +38,7 @@ class AttentionLengths(NamedTuple):
 
 
 def choose_lengths(initial: int, evaluated: int, limit: int | None = None) -> list[int]:
-    """Returns lengths around that of training, with that of the evaluation, 0 for none.
+    """Returns lengths around that of training, and that of the evaluation unless it is 0.
 
     >>> choose_lengths(128, 640)
     [64, 128, 256, 384, 512, 640, 768]

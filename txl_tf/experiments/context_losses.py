@@ -98,7 +98,7 @@ class ContextReader:
             lengths = np.full(n_rows, context_len, np.int32)
             segments = cut_rows(windows, lengths, seg_len, uses_memory=not is_whole)
             for _, nats in score_segments(self._reader, segments):
-                losses[start : start + len(batch)] = nats[: len(batch)]  # the last ones remain
+                losses[start : start + len(batch)] = nats[: len(batch)]  # the last segment's
             report(len(batch) * n_before)
         return losses
 

@@ -143,7 +143,7 @@ def read_hub_config(folder: str) -> HubConfig:
 
 
 def load_hub_model(folder: str) -> tuple[TransformerXL, EvalConfig]:
-    """Returns the model of a folder, and the way in which Hugging Face transformers reads with it.
+    """Returns the model of a folder, and the config with which Hugging Face transformers reads.
 
     The weights are in model.safetensors, its shards, or pytorch_model.bin, in this order of
     preference. Weights of 16 bits become float32.

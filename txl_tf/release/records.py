@@ -65,8 +65,8 @@ def convert_records(
     folder = next(iter(listings.values()))[0].path.parent
     corpus = _find_file(folder, _CORPUS_INFO)
     try:
-        dataset = str(json.loads(corpus.read_bytes())["dataset"])
-        bounds = json.loads(corpus.read_bytes())["cutoffs"]
+        info = json.loads(corpus.read_bytes())
+        dataset, bounds = str(info["dataset"]), info["cutoffs"]
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"`{corpus}` does not describe a corpus of the 2019 release") from error
     vocabulary = load_vocabulary(_find_file(folder, _CACHE), dataset)
