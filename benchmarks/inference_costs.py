@@ -1,4 +1,4 @@
-"""What reading a segment takes by formula: operations, and bytes from the main memory.
+"""Operations, and bytes read from the main memory, of reading a segment, by formula.
 
 A multiply-add counts as two operations, and scores of masked keys count, as in every dense
 attention. Letters as in docs/design.md; S = M + T.
@@ -12,16 +12,11 @@ from txl_tf.config.encodings import ENCODINGS
 FLOAT_BYTES = 4
 
 
-def count_flops_per_token(shape: Shape, *, cached: bool) -> float:
-    """Returns the operations of the matrix products of a token.
+def count_flops_per_token(shape: Shape) -> float:
+    """Returns the operations of the matrix products of a token that is read with a KV cache.
 
     If single tokens are read, all bins of the softmax count. Otherwise a token counts its own bin,
     drawn uniformly, as the benchmark draws it; a chunk of a tail bin counts as full.
-
-    Args:
-        shape: The model and its segment.
-        cached: Whether keys, values and positions are kept, or computed again for each segment
-            from the hidden states of the memory.
     """
     model, _ = shape.make_configs(0.0)
 
@@ -31,12 +26,6 @@ def count_flops_per_token(shape: Shape, *, cached: bool) -> float:
     flops = count(1)
     for index, share in enumerate(shape.list_bin_shares("uniform")[1:], 1):
         flops += (1.0 if shape.tgt_len == 1 else share) * (count(index + 1) - count(index))
-    if not cached:
-        d_model = shape.d_model
-        memory = 2 * shape.mem_len * d_model * 2 * d_model  # k and v of a row's memory
-        # For all rows together.
-        positions = 2 * (shape.tgt_len + shape.mem_len) * d_model**2
-        flops += shape.n_layer * (memory + positions / shape.batch_size) / shape.tgt_len
     return flops
 
 
@@ -58,8 +47,6 @@ def count_bytes_per_token(shape: Shape) -> float:
 def count_cached_flops(model: ModelConfig, mem_len: int, *, tgt_len: int, n_bins: int) -> float:
     """Returns the operations of the matrix products of a token that is read with a KV cache.
 
-    A multiply-add counts as two operations, and masked scores count.
-
     Args:
         model: The model.
         mem_len: Memory length M.
@@ -67,9 +54,8 @@ def count_cached_flops(model: ModelConfig, mem_len: int, *, tgt_len: int, n_bins
         n_bins: Number of bins of the softmax that are computed, the head first.
     """
     d_model, d_heads = model.d_model, model.n_head * model.d_head
-    widths = 2 * d_heads + model.n_head * ENCODINGS[model.encoding].get_width(
-        model
-    )  # content, values and positions
+    position_width = model.n_head * ENCODINGS[model.encoding].get_width(model)
+    widths = 2 * d_heads + position_width  # content and values, and positions
     n_tables = len(model.bins) if model.div_val > 1 else 1
     embedded = sum(
         model.bin_width(index) for index in range(n_tables) if model.has_embedding_projection(index)
