@@ -271,7 +271,7 @@ def estimate_limit(work: Work, precision: str, machine: dict[str, float]) -> tup
             from benchmarks.train_step import count_flops
         n_tokens = work.shape.batch_size * work.shape.tgt_len
         return peak * n_tokens / count_flops(work.shape, "uniform", 1), "products"
-    products = peak / count_flops_per_token(work.shape, cached=True)
+    products = peak / count_flops_per_token(work.shape)
     memory = machine["copied_bytes_per_second"] / count_bytes_per_token(work.shape, precision)
     return min((products, "products"), (memory, "memory"))
 
