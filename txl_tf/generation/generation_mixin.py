@@ -177,7 +177,7 @@ class GenerationMixin:
             top_k=top_k,
             top_p=top_p,
             repetition_penalty=repetition_penalty,
-            banned=self._encoder.find_ids(banned),
+            banned=tuple(map(self._encoder.find_id, banned)),
             stops=found_stops.ids if found_stops else (),
         )
         return Session(

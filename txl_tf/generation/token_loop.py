@@ -329,20 +329,19 @@ class TokenLoop:
         return tf.reshape(states, [-1, states.shape[1], config.n_head, config.d_head])
 
     def restore_kernels(self, state: LoopState) -> contextlib.AbstractContextManager[None]:
-        """Returns the context of the loop."""
+        """Returns the context of the loop, which restores packed kernels once for many rows."""
         if self._has_few_rows(state):
             return contextlib.nullcontext()
         return restore_kernels(self.cached.model.kernels, self.dtype)
 
     def _multiply_by_rows(self, state: LoopState) -> contextlib.AbstractContextManager[None]:
-        """Returns the context of one step."""
+        """Returns the context of a step, which multiplies few rows with the stored kernels."""
         if not self._has_few_rows(state):
             return contextlib.nullcontext()
         return use_product(functools.partial(multiply_rows, guard=state.next_slot >= 0))
 
     def _has_few_rows(self, state: LoopState) -> bool:
-        n_rows = state.filled.shape[0]
-        return self.is_compiled and n_rows is not None and n_rows <= MAX_SINGLE_ROWS
+        return self.is_compiled and state.filled.shape[0] <= MAX_SINGLE_ROWS
 
 
 def take_positions(cached: CachedModel) -> tuple[tf.Tensor, ...]:
