@@ -132,17 +132,10 @@ class RecurrentModel(SegmentModel):
         return run(hidden, *state, *weights)
 
     def initial_memory(self, batch_size, mem_len=0):
-        """Returns the memory before the first segment: zeros.
+        """Returns the memory of B rows before the first segment, zeros for each layer.
 
-        Args:
-            batch_size: Number of rows B.
-            mem_len: 0; `TransformerXL` has other lengths.
-
-        Returns:
-            For each layer a vector (B, D) in the compute dtype and the cells (B, D) float32.
-
-        Raises:
-            UserError: If `mem_len` is not 0.
+        They are a vector (B, D) in the compute dtype and the cells (B, D) float32. A `mem_len`
+        other than 0 raises a `UserError`.
         """
         self.config.check_reading(1, AttentionSpan(mem_len))
         shape = (batch_size, self.config.d_model)
