@@ -14,7 +14,6 @@ Runs stay in --work_dir: an interrupted call resumes.
 
 import functools
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,16 +22,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from absl import flags
 
-from benchmarks.tables import format_row
+from benchmarks.several_workers import run_python
+from benchmarks.tables import print_table
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
     from txl_tf.data.lanes.training_lanes import Tokens
     from txl_tf.language_model import LanguageModel
 
-ROOT = Path(__file__).parents[1]
 TGT_LEN = 64
 # About a million parameters each.
 SIZES = (
@@ -73,15 +71,11 @@ class Variant(NamedTuple):
         """Returns the flags of the training program that make the model."""
         if self.encoding == "LSTM":
             return [*LSTM_SIZES, *LSTM_RATES, "--mem_len=0"]
-        n_rows = 0
-        if self.encoding in ("shaw", "shaw_biased"):
-            n_rows = 2 * TGT_LEN
-        if self.encoding == "learned":
-            n_rows = TGT_LEN
+        n_rows = {"shaw": 2 * TGT_LEN, "shaw_biased": 2 * TGT_LEN, "learned": TGT_LEN}
         return [
             *(*SIZES, *RATES, "--dropatt=0"),
             f"--mem_len={TGT_LEN if self.recurrence else 0}",
-            *(f"--encoding={self.encoding}", f"--n_positions={n_rows}"),
+            *(f"--encoding={self.encoding}", f"--n_positions={n_rows.get(self.encoding, 0)}"),
             *(["--half_loss"] if self.loss == "half" else []),
         ]
 
@@ -182,18 +176,6 @@ def _shuffle_lines(source: Path, target: Path) -> None:
     write_records(target, dataset="lines", vocabulary=records.vocabulary, splits=splits)
 
 
-def run_python(*arguments: object) -> None:
-    """Runs a program of the repository and shows nothing of it, unless it fails.
-
-    Raises:
-        UserError: If it fails.
-    """
-    command = [sys.executable, *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise UserError(f"{' '.join(command)} failed: {done.stderr[-2000:]}")
-
-
 def train(variant: Variant, seed: str, data_dir: Path, folder: Path, steps: int) -> None:
     """Trains a run, or goes on with it; it does nothing if the run is complete."""
     run_python(
@@ -278,7 +260,7 @@ def run_variants(options: flags.FlagValues) -> None:
     """Trains and measures the variants, prints the tables, and writes figures and numbers.
 
     Raises:
-        UserError: If there is no such variant, or a program fails.
+        UserError: If a program fails.
     """
     if options.quick:
         for name, value in QUICK.items():
@@ -305,8 +287,8 @@ def run_variants(options: flags.FlagValues) -> None:
                 losses[name] = measure_contexts(lm, split, options)
             print(f"seed {seed}: {name:<28} {found.first:.4f} bits per byte", file=sys.stderr)
         relative[seed] = find_relative_lengths(losses, list_contexts(options))
-    for line in (*format_scores(outcomes), "", *format_relative_lengths(relative)):
-        print(line)
+    print_scores(outcomes)
+    print_relative_lengths(relative)
     record = {
         "steps": options.steps,
         "eval_tokens": options.eval_tokens,
@@ -340,12 +322,13 @@ def _load(run: Path, data_dir: Path) -> tuple["LanguageModel", "Tokens"]:
     return LanguageModel.load(run), open_records(data_dir).split("test")
 
 
-def format_scores(outcomes: Mapping[str, Mapping[str, Outcome]]) -> list[str]:
-    """Returns the lines of a Markdown table of tables 6 and 7."""
-    lines = [
-        "| recurrence | encoding | loss | text | bits per byte: init | best | Attn Len | paper |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+def print_scores(outcomes: Mapping[str, Mapping[str, Outcome]]) -> None:
+    """Prints tables 6 and 7."""
+    header = (
+        *("recurrence", "encoding", "loss", "text", "bits per byte: init", "best"),
+        *("Attn Len", "paper"),
+    )
+    rows = []
     for name, by_seed in outcomes.items():
         variant, found = VARIANTS[name], list(by_seed.values())
         lengths = ", ".join(str(outcome.best_length) for outcome in found)
@@ -357,20 +340,19 @@ def format_scores(outcomes: Mapping[str, Mapping[str, Outcome]]) -> list[str]:
             lengths if found[0].initial else "-",
             f"{variant.paper:.2f}" if variant.paper else "-",
         ]
-        lines.append(format_row(cells))
-    return lines
+        rows.append(cells)
+    print_table(header, rows)
 
 
-def format_relative_lengths(relative: Mapping[str, Any]) -> list[str]:
-    """Returns the lines of a Markdown table of table 8, with the values of all seeds."""
-    shares = " | ".join(f"r = {share:g}" for share in SHARES)
-    lines = [f"| group | model | {shares} |", f"|---|---|{'---|' * len(SHARES)}"]
+def print_relative_lengths(relative: Mapping[str, Any]) -> None:
+    """Prints table 8, with the values of all seeds."""
+    rows = []
     first = next(iter(relative.values()))
     for group, name in ((group, name) for group, by_name in first.items() for name in by_name):
         by_seed = [found[group][name] for found in relative.values()]
         cells = [", ".join(map(str, of_share)) for of_share in zip(*by_seed, strict=True)]
-        lines.append(format_row([group, name, *cells]))
-    return lines
+        rows.append([group, name, *cells])
+    print_table(["group", "model", *(f"r = {share:g}" for share in SHARES)], rows)
 
 
 def _format_spread(values: Sequence[float]) -> str:

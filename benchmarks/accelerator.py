@@ -14,7 +14,6 @@ operations and bytes that the compiler counts in it, at that peak and at the spe
 import os
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from absl import flags
 
 from benchmarks.step_costs import count_step_flops
 from benchmarks.tables import define_json_flag, write_json
-from benchmarks.works import Shape, draw_ids
+from benchmarks.works import Shape, draw_ids, repeat
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.config import AttentionSpan
@@ -55,7 +54,7 @@ class Work(NamedTuple):
         """Returns the work of a text such as "base:192:32".
 
         Raises:
-            UserError: If the text is none.
+            UserError: If the text is not of this form.
         """
         size, _, numbers = text.partition(":")
         lengths = numbers.split(":")
@@ -179,14 +178,7 @@ class Steps:
 
 def measure(call: Callable[[], object], seconds: float) -> float:
     """Returns the median seconds of a call, compiled before."""
-    call()
-    call()
-    durations: list[float] = []
-    while sum(durations) < seconds or len(durations) < 3:
-        start = time.perf_counter()
-        call()
-        durations.append(time.perf_counter() - start)
-    return statistics.median(durations)
+    return statistics.median(repeat(call, seconds))
 
 
 def measure_peak(precision: str) -> float:
@@ -214,7 +206,7 @@ def print_speeds(options: flags.FlagValues) -> None:
     """Measures the works, prints a line for each, and writes them as JSON if wanted.
 
     Raises:
-        UserError: If Keras does not run on JAX, or a work is none.
+        UserError: If Keras does not run on JAX, or a work is not of the form base:192:32.
     """
     if os.environ.get("KERAS_BACKEND") != "jax":
         raise UserError("the environment variable KERAS_BACKEND must be jax")

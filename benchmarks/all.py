@@ -74,6 +74,7 @@ MEASUREMENTS = {
     "ablation": Measurement(f"benchmarks.ablation --work_dir {WORK}/ablation"),
     "damaged_files": Measurement("tests.soak.damaged_files --files 100000"),
     "server": Measurement("tests.soak.server_clients --scores 2000000"),
+    "disks": Measurement("tests.soak.disks_and_clocks"),
     "kills": Measurement("tests.soak.kill_resume --kills 1000 --steps 420 --seconds .25"),
 }
 
@@ -170,6 +171,7 @@ def measure_all(options: flags.FlagValues) -> None:
         except UserError as error:
             failed.append(str(error))
             continue
+        figures = read_figures() | {name: figures[name]}  # others may be measured at the same time
         text = json.dumps(figures, indent=1, ensure_ascii=False) + "\n"
         FIGURES.write_text(text, encoding="utf-8")
     for path in list_pages():

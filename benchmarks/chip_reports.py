@@ -1,15 +1,15 @@
 """What a compiler says of a program for a chip, and the largest batch that fits the chip."""
 
 import dataclasses
+import functools
 import json
-import multiprocessing
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import chips
+from benchmarks.works import measure_apart
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.errors import UserError
 
@@ -35,7 +35,7 @@ class Program(NamedTuple):
 
     @property
     def work(self) -> str:
-        """One of `WORKS`."""
+        """What is compiled: "train" or "evaluate"."""
         return "train" if isinstance(self.config, TrainConfig) else "evaluate"
 
     @property
@@ -74,7 +74,6 @@ class Report(NamedTuple):
         tokens: Tokens of a step of all chips.
         matrix_limit: Tokens per second of all chips by `flops`.
         memory_limit: Tokens per second of all chips by `moved_bytes`.
-        is_largest: Whether it is the batch that `find_largest_batch` found.
     """
 
     model: str
@@ -96,7 +95,6 @@ class Report(NamedTuple):
     collectives: dict[str, float] | None = None
     n_unknown_loops: int = 0
     n_doubles: int = 0
-    is_largest: bool = False
 
     @property
     def memory_bytes(self) -> int:
@@ -195,12 +193,11 @@ def make_report_apart(
 ) -> Report:
     """Returns `make_report` from a process of its own, which a compiler may crash."""
     options: dict[str, Any] = {"kernels": kernels, "effort": effort}
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        try:
-            return pool.submit(make_report, program, chip, **options).result()
-        except BrokenProcessPool:
-            report = start_report(program, chip, **options)
-            return report._replace(reason="the compiler crashed")
+    try:
+        return measure_apart(functools.partial(make_report, **options), program, chip)
+    except BrokenProcessPool:
+        report = start_report(program, chip, **options)
+        return report._replace(reason="the compiler crashed")
 
 
 def find_largest_batch(report_rows: Callable[[int], Report], limit: float) -> Report | None:
@@ -258,20 +255,10 @@ class Reports:
         return next((report for report in self.all if make_key(report) == wanted), None)
 
     def add(self, report: Report) -> Report:
-        """Prints and keeps a report, and returns it."""
+        """Prints a report, writes the file with it, and returns it."""
         print(report.format(), flush=True)
         self.all.append(report)
-        self._write()
-        return report
-
-    def mark_largest(self, report: Report) -> None:
-        """Says which of the reports is that of the largest batch."""
-        rows = report.tokens // report.settings["tgt_len"]
-        print(f"  the largest batch that fits: {rows:,} rows on {report.n_chips} chips", flush=True)
-        self.all[self.all.index(report)] = report._replace(is_largest=True)
-        self._write()
-
-    def _write(self) -> None:
         if self._path:
-            text = json.dumps([report._asdict() for report in self.all], indent=1) + "\n"
+            text = json.dumps([each._asdict() for each in self.all], indent=1) + "\n"
             self._path.write_text(text, encoding="utf-8")
+        return report

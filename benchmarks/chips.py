@@ -25,7 +25,7 @@ _TPU_ENVIRONMENT = {
     "TPU_MIN_LOG_LEVEL": "2",
 }
 
-# The refusal of a product that a tuner, which needs the device, would give to cuBLAS.
+# The error of the compiler for a product that its autotuning, which needs a GPU, gives to cuBLAS.
 _NO_TILES = "Couldn't find output tile sizes"
 
 

@@ -13,6 +13,9 @@ is a command, to which a work and `--seconds` are appended; it prints a line suc
 layers, d_model, heads, d_inner, T, M, B, V, with cutoffs and div_val behind another colon.
 `--peers` names a file with such lines. The file of --json is written after each work, so that an
 interrupted comparison, which prints the table of its measurements, loses only the work in progress.
+
+The second table has the limits of the machine: the tokens per second at which matrix products reach
+their peak, or the bytes that must be read the speed of a copy, whichever is lower.
 """
 
 import json
@@ -26,6 +29,7 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
+from benchmarks.inference_costs import count_bytes_per_token, count_flops_per_token
 from benchmarks.tables import define_json_flag, print_table
 from benchmarks.works import (
     SHAPES,
@@ -79,6 +83,8 @@ WORKS = {
     "eval-bytes-large": Work(
         "eval", SHAPES["bytes_large"]._replace(tgt_len=80, mem_len=2100, batch_size=1, n_token=27)
     ),
+    "eval-words": _make_work("eval", "words", 64, 640, 4),
+    "eval-wt103": _make_work("eval", "wt103_base", 64, 640, 1),
     "generate-bytes": _make_work("generate", "bytes", 1, 640, 1),
     "generate-bytes-large": _make_work("generate", "bytes_large", 1, 3800, 1),
     "generate-wt103": _make_work("generate", "wt103_base", 1, 640, 1),
@@ -249,6 +255,38 @@ def print_speeds(machine: dict[str, float], records: dict[str, Any]) -> None:
     rows = [_make_row(WORKS[name], record, peers, precisions) for name, record in records.items()]
     header = ["work", *peers, *precisions]
     print_table([*header, f"times {peers[0]}"] if peers else header, rows)
+    print("Limits of this machine, what sets them, and the share that is reached:")
+    rows = [
+        _make_limits(WORKS[name], record, precisions, machine) for name, record in records.items()
+    ]
+    print_table(["work", *precisions], rows)
+
+
+def estimate_limit(work: Work, precision: str, machine: dict[str, float]) -> tuple[float, str]:
+    """Returns the largest tokens per second of a work, and what sets it: products or memory."""
+    kind = "bfloat16" if precision == "bfloat16" else "float32"
+    peak = machine[f"{kind}_flops_per_second"]
+    if work.kind == "train":
+        with quiet_start():
+            from benchmarks.train_step import count_flops
+        n_tokens = work.shape.batch_size * work.shape.tgt_len
+        return peak * n_tokens / count_flops(work.shape, "uniform", 1), "products"
+    products = peak / count_flops_per_token(work.shape)
+    memory = machine["copied_bytes_per_second"] / count_bytes_per_token(work.shape, precision)
+    return min((products, "products"), (memory, "memory"))
+
+
+def _make_limits(
+    work: Work, record: dict[str, Any], precisions: list[str], machine: dict[str, float]
+) -> list[str]:
+    """Returns the cells of a work in the table of limits."""
+    cells = []
+    for precision in precisions:
+        limit, cause = estimate_limit(work, precision, machine)
+        speeds = [speed for way, speed in record["ours"].items() if way.startswith(f"{precision},")]
+        share = f"{max(speeds) / limit:.0%}" if speeds else ""
+        cells.append(f"{share} of {format_speed(limit)} ({cause})" if speeds else "")
+    return [describe(work), *cells]
 
 
 def _make_row(

@@ -79,7 +79,10 @@ def report_program(
     limit = FITS * chips.CHIPS[chip.partition(":")[0]].memory
     largest = find_largest_batch(lambda rows: compile_program(program.with_rows(rows)), limit)
     if largest:
-        reports.mark_largest(largest)
+        rows = largest.tokens // largest.settings["tgt_len"]
+        print(
+            f"  the largest batch that fits: {rows:,} rows on {largest.n_chips} chips", flush=True
+        )
     else:
         print("  not even one row fits", flush=True)
 

@@ -18,7 +18,7 @@ from absl import flags
 
 from benchmarks import chips
 from benchmarks.chip_reports import FITS, Program, Report, Reports, make_report_apart, start_report
-from benchmarks.tables import format_row
+from benchmarks.tables import print_table
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.config import TrainConfig
@@ -76,26 +76,25 @@ def find_layout(name: str, kind: str, get: Callable[[Program, str], Report]) -> 
     return report
 
 
-def format_table(reports: list[Report]) -> str:
-    """Returns the programs that fit as a table in Markdown, by preset and chip."""
-    lines = [
-        "| preset | chip | flags | memory | MB a token | by products | by memory | of the peak "
-        "| compiled in |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    order = list(chips.CHIPS)
+def print_fitting(reports: list[Report]) -> None:
+    """Prints a table of the programs that fit, by preset and chip."""
+    header = (
+        *("preset", "chip", "flags", "memory", "MB a token", "by products", "by memory"),
+        *("of the peak", "compiled in"),
+    )
+    rows = []
     for name in PUBLISHED:
-        for kind in order:
+        for kind in chips.CHIPS:
             found = [r for r in reports if r.model == name and r.chip.partition(":")[0] == kind]
             fitting = [report for report in found if report.fits]
             if fitting:
                 # The one with the most effort.
                 best = max(fitting, key=lambda report: report.settings["effort"])
-                lines.append(format_row(make_row(best)))
+                rows.append(make_row(best))
             elif found:
                 size = f"{found[-1].memory_bytes / chips.GIB:.2f} GiB, does not fit"
-                lines.append(f"| `{name}` | {kind} | | {size} | | | | | |")
-    return "\n".join(lines)
+                rows.append([f"`{name}`", kind, "", size, *[""] * 5])
+    print_table(header, rows)
 
 
 def make_row(report: Report) -> list[str]:
@@ -135,7 +134,7 @@ def print_presets(options: flags.FlagValues) -> None:
     for kind in options.chips:
         for name in options.models:
             find_layout(name, kind, get)
-    print(format_table(reports.all))
+    print_fitting(reports.all)
 
 
 def main(argv: list[str]) -> int:

@@ -6,24 +6,22 @@ python -m benchmarks.curves --compare precision --variants float32,bfloat16 --pr
     --steps 1000 --seeds 0,1,2 --score_in float32,bfloat16 --json precision.json
 
 Trains a model on the demo's corpus once for each variant and seed, prints how far each run is from
-the run of the first variant with the same seed, and draws those of the first seed. With several
-seeds it prints how far they are from each other, too: a difference of that size between two
-variants says nothing about them. With `--score_in` each trained model is scored on the test split
-in each of these precisions. It takes some minutes.
+the run of the first variant with the same seed, and draws those of the first seed. With
+`--score_in` each trained model is scored on the test split in each of these precisions. It takes
+some minutes.
 
 python -m benchmarks.curves --compare optimizers --quick    # minutes: does everything work?
 python -m benchmarks.curves --compare optimizers --work_dir runs/optimizers --output curves.png
 
-This comparison is another one: it tunes the learning rate of each optimizer and schedule, and
-measures how well the model learns on as many tokens; see `benchmarks/optimizers.py`. It takes a
-night. What is done stays in --work_dir: an interrupted call resumes.
+This tunes the learning rate of each optimizer and schedule, and compares the losses after equal
+numbers of tokens; see `benchmarks/optimizers.py`. It takes a night. Finished runs stay in
+--work_dir: an interrupted call resumes.
 """
 
 import functools
 import itertools
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -34,7 +32,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks import optimizers
-from benchmarks.several_workers import start_workers
+from benchmarks.several_workers import ROOT, run_python, start_workers
 from benchmarks.tables import define_json_flag, print_table, write_json
 from txl_tf import presets
 from txl_tf.cli.flags import define_flag
@@ -42,9 +40,8 @@ from txl_tf.cli.program import run_program
 from txl_tf.config.training import PRECISIONS
 from txl_tf.errors import UserError
 
-ROOT = Path(__file__).parents[1]
-# For each comparison its variants: a name, how many processes, and the flags. The first is what the
-# others are compared with.
+# For each comparison, the variants by name: how many processes, and the flags. The others are
+# compared with the first.
 VARIANTS: dict[str, dict[str, tuple[int, list[str]]]] = {
     "replicas": {
         "1 replica": (1, []),
@@ -127,7 +124,7 @@ def compare(options: flags.FlagValues) -> None:
     """Trains the variants, prints their distances and draws them.
 
     Raises:
-        UserError: If a variant is none of the comparison, or a run fails.
+        UserError: If the comparison has no such variant, or a run fails.
     """
     known = VARIANTS[options.compare]
     variants = options.variants or list(known)
@@ -143,8 +140,7 @@ def compare(options: flags.FlagValues) -> None:
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         data_dir = root / "pydoc"
-        make = ["data_prep/make_tfrecords.py", "--dataset=pydoc", f"--data_dir={data_dir}"]
-        subprocess.run([sys.executable, *make], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        run_python("data_prep/make_tfrecords.py", "--dataset=pydoc", f"--data_dir={data_dir}")
         for seed, variant in itertools.product(options.seeds, variants):
             n_processes, more = known[variant]
             folder = root / f"{variant.replace(' ', '_')}-{seed}"
@@ -182,7 +178,7 @@ def run_comparison(options: flags.FlagValues) -> None:
 
     Raises:
         flags.Error: If a flag has no effect on it.
-        UserError: If a variant is none of the comparison, or a run fails.
+        UserError: If the comparison has no such variant, or a run fails.
     """
     of_optimizers = options.compare == OPTIMIZERS
     for name in FLAGS_OF_OTHERS if of_optimizers else FLAGS_OF_OPTIMIZERS:

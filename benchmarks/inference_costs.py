@@ -1,4 +1,4 @@
-"""What reading a segment takes by formula: operations, and bytes from the main memory.
+"""Operations, and bytes read from the main memory, of reading a segment, by formula.
 
 A multiply-add counts as two operations, and scores of masked keys count, as in every dense
 attention. Letters as in docs/design.md; S = M + T.
@@ -9,19 +9,15 @@ from benchmarks.works import Shape
 from txl_tf.config import ModelConfig
 from txl_tf.config.encodings import ENCODINGS
 
-FLOAT_BYTES = 4
+# Bytes of a number of the kernels, and of the keys, values and positions.
+WIDTHS = {"float32": (4, 4), "bfloat16": (2, 2), "int8": (1, 4)}
 
 
-def count_flops_per_token(shape: Shape, *, cached: bool) -> float:
-    """Returns the operations of the matrix products of a token.
+def count_flops_per_token(shape: Shape) -> float:
+    """Returns the operations of the matrix products of a token that is read with a KV cache.
 
     If single tokens are read, all bins of the softmax count. Otherwise a token counts its own bin,
     drawn uniformly, as the benchmark draws it; a chunk of a tail bin counts as full.
-
-    Args:
-        shape: The model and its segment.
-        cached: Whether keys, values and positions are kept, or computed again for each segment
-            from the hidden states of the memory.
     """
     model, _ = shape.make_configs(0.0)
 
@@ -31,34 +27,34 @@ def count_flops_per_token(shape: Shape, *, cached: bool) -> float:
     flops = count(1)
     for index, share in enumerate(shape.list_bin_shares("uniform")[1:], 1):
         flops += (1.0 if shape.tgt_len == 1 else share) * (count(index + 1) - count(index))
-    if not cached:
-        d_model = shape.d_model
-        memory = 2 * shape.mem_len * d_model * 2 * d_model  # k and v of a row's memory
-        # For all rows together.
-        positions = 2 * (shape.tgt_len + shape.mem_len) * d_model**2
-        flops += shape.n_layer * (memory + positions / shape.batch_size) / shape.tgt_len
     return flops
 
 
-def count_bytes_per_token(shape: Shape) -> float:
-    """Returns the bytes that must be read for a token with a cache, float32, at the very least.
+def count_bytes_per_token(shape: Shape, precision: str = "float32") -> float:
+    """Returns the bytes that must be read for a token with a cache, at the very least.
 
     For each segment that is every weight once, the products of the positions once, and keys and
-    values of each row once. Whatever is written, and whatever is read twice, comes on top.
+    values of each row once. Whatever is written, and whatever is read twice, comes on top. Of the
+    tables of an adaptive softmax, single tokens need only the head: nearly no token that a model
+    with random weights draws is in another bin.
+
+    Args:
+        shape: The model and its segment.
+        precision: One of `WIDTHS`.
     """
     keys, d_model = shape.tgt_len + shape.mem_len, shape.d_model
     weights = 4 * d_model**2 + 2 * d_model * shape.d_inner
     states = keys * d_model * (1 + 2 * shape.batch_size)  # positions; keys and values
     model, _ = shape.make_configs(0.0)
-    tables = sum((high - low) * model.bin_width(k) for k, (low, high) in enumerate(model.bins))
-    numbers = shape.n_layer * (weights + states) + tables
-    return FLOAT_BYTES * numbers / (shape.batch_size * shape.tgt_len)
+    bins = model.bins[:1] if shape.tgt_len == 1 else model.bins
+    tables = sum((high - low) * model.bin_width(k) for k, (low, high) in enumerate(bins))
+    of_kernel, of_state = WIDTHS[precision]
+    n_bytes = of_kernel * (shape.n_layer * weights + tables) + of_state * shape.n_layer * states
+    return n_bytes / (shape.batch_size * shape.tgt_len)
 
 
 def count_cached_flops(model: ModelConfig, mem_len: int, *, tgt_len: int, n_bins: int) -> float:
     """Returns the operations of the matrix products of a token that is read with a KV cache.
-
-    A multiply-add counts as two operations, and masked scores count.
 
     Args:
         model: The model.
@@ -67,9 +63,8 @@ def count_cached_flops(model: ModelConfig, mem_len: int, *, tgt_len: int, n_bins
         n_bins: Number of bins of the softmax that are computed, the head first.
     """
     d_model, d_heads = model.d_model, model.n_head * model.d_head
-    widths = 2 * d_heads + model.n_head * ENCODINGS[model.encoding].get_width(
-        model
-    )  # content, values and positions
+    position_width = model.n_head * ENCODINGS[model.encoding].get_width(model)
+    widths = 2 * d_heads + position_width  # content and values, and positions
     n_tables = len(model.bins) if model.div_val > 1 else 1
     embedded = sum(
         model.bin_width(index) for index in range(n_tables) if model.has_embedding_projection(index)

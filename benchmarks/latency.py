@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from absl import flags
 
+from benchmarks.several_workers import ROOT, run_python
 from benchmarks.tables import define_json_flag, print_table, write_json
 from benchmarks.works import measure_apart
 from txl_tf import presets
@@ -32,7 +33,6 @@ from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
 from txl_tf.quiet_start import quiet_start
 
-ROOT = Path(__file__).parents[1]
 PROMPT = "Return the "
 PROMPT_LENS = (100, 1000, 10_000)
 N_TEXTS, TEXT_LENS = 10_000, (25, 75)  # bytes of a text, at least and at most
@@ -40,8 +40,7 @@ N_TEXTS, TEXT_LENS = 10_000, (25, 75)  # bytes of a text, at least and at most
 
 def make_run(folder: Path, preset_name: str) -> None:
     """Writes the demo's corpus to `folder / "data"` and a model of a preset to `folder / "run"`."""
-    make = ["data_prep/make_tfrecords.py", "--dataset=pydoc", f"--data_dir={folder / 'data'}"]
-    subprocess.run([sys.executable, *make], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    run_python("data_prep/make_tfrecords.py", "--dataset=pydoc", f"--data_dir={folder / 'data'}")
     measure_apart(_save_run, folder, preset_name)
 
 

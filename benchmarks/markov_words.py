@@ -3,9 +3,9 @@
 python -m benchmarks.markov_words --data_dir data/markov
 python train_gpu.py --preset ptb --data_dir data/markov --model_dir runs/markov
 
-The words are those of a Markov chain: a word follows from the one before, as one of a few
-favorites or by its class. So the best perplexity that any model can reach is known, and so is that
-of a model which only knows how frequent each word is.
+A Markov chain draws the words: each word is one of a few favorites of the word before, or drawn by
+the class of that word. So the best perplexity that any model can reach is known, and so is that of
+a model that only knows how frequent each word is.
 """
 
 import bisect
@@ -91,20 +91,6 @@ def follow_zipf(count: int) -> np.ndarray:
     return weights / weights.sum()
 
 
-def main(argv: list[str]) -> int:
-    """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), write_corpus, argv)
-
-
-def define_flags() -> flags.FlagValues:
-    """Returns the flags of the program, before parsing."""
-    options = flags.FlagValues()
-    define_flag(options, "data_dir", str, "data/markov", "Folder to write.", is_path=True)
-    define_flag(options, "seed", int, 0, "Seed of the chain and the text.", lower_bound=0)
-    define_flag(options, "overwrite", bool, False, "Replace existing records.")
-    return options
-
-
 def write_corpus(options: flags.FlagValues) -> None:
     """Writes the records, and prints the perplexities to compare with."""
     rng = np.random.default_rng(options.seed)
@@ -127,6 +113,15 @@ def write_corpus(options: flags.FlagValues) -> None:
             f"{split}: perplexity {np.exp(chain.score(ids).mean()):.1f} by the chain itself, "
             f"{frequency:.0f} by how frequent each word is"
         )
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    options = flags.FlagValues()
+    define_flag(options, "data_dir", str, "data/markov", "Folder to write.", is_path=True)
+    define_flag(options, "seed", int, 0, "Seed of the chain and the text.", lower_bound=0)
+    define_flag(options, "overwrite", bool, False, "Replace existing records.")
+    return run_program(__doc__, options, write_corpus, argv)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 python -m benchmarks.off_python --json off_python.json
 python -m benchmarks.off_python --run runs/demo --tokens 3000
 
-One text is continued, one token at a time, by a model with random weights. "Best" is the fastest
-token, "median" the median: on a busy machine only the first tells what the program can do. It needs
-the extras litert and onnx. Our own loop uses all cores. With a run, the losses of its split valid
-are compared instead: the same tokens in each precision, one at a time.
+One text is continued, one token at a time, by a model with random weights. The table has the
+median of the tokens; `--json` writes the fastest one, too, which tells what the program can do on a
+busy machine. It needs the extras litert and onnx. Our own loop uses all cores. With a run, the
+losses of its split valid are compared instead: the same tokens in each precision, one at a time.
 """
 
 import dataclasses
@@ -88,7 +88,7 @@ def measure_losses(run: str, n_tokens: int) -> list[dict[str, Any]]:
         bits = float(score.nats.mean()) / math.log(2)
         records.append({"method": "live", "precision": precision, "bits_per_token": bits})
     lm = txl_tf.load(run)
-    for file_format, precision in itertools.product(("litert", "onnx"), FORMATS["onnx"].precisions):
+    for file_format, precision in itertools.product(FILES, FORMATS["onnx"].precisions):
         with tempfile.TemporaryDirectory() as parent:
             folder = Path(parent) / "exported"
             lm.export(folder, format=file_format, precision=precision)
@@ -166,7 +166,7 @@ def measure_shape(shape: Shape, n_threads: list[int], n_tokens: int) -> list[dic
     for precision in OWN_PRECISIONS:
         speed = measure_apart(measure_own, shape, precision, n_tokens)
         records.append({"method": "own loop", "precision": precision, **speed})
-    for file_format, precision in itertools.product(("litert", "onnx"), FORMATS["onnx"].precisions):
+    for file_format, precision in itertools.product(FILES, FORMATS["onnx"].precisions):
         with tempfile.TemporaryDirectory() as parent:
             folder = str(Path(parent) / "exported")
             n_bytes = measure_apart(export_model, folder, shape, file_format, precision)

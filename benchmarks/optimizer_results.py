@@ -3,12 +3,12 @@
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.tables import format_row
+from benchmarks.tables import print_table
 
 REFERENCE = "adam-cosine"  # whose last loss the others are timed to
 
@@ -63,7 +63,7 @@ class Found(NamedTuple):
 
 
 def find_step(curve: tuple[np.ndarray, np.ndarray], bits: float) -> float | None:
-    """Returns the first step at which a curve reaches a loss, between points by a straight line.
+    """Returns the first step at which a curve reaches a loss, by linear interpolation.
 
     Args:
         curve: Steps, and the loss at each.
@@ -88,7 +88,11 @@ def make_record(found: Mapping[str, Found]) -> dict[str, Any]:
     return {
         "settings": {
             name: {
-                "flags": _list_common_flags(list(each.runs.values())),
+                "flags": [
+                    text
+                    for text in next(iter(each.runs.values())).flags
+                    if not text.startswith("--seed=")
+                ],
                 "tuned": {f"{rate:.3g}": bits for rate, bits in each.tuned.items()},
                 "rate": each.rate,
                 "bits": dict(zip(each.runs, each.bits, strict=True)),
@@ -100,11 +104,6 @@ def make_record(found: Mapping[str, Found]) -> dict[str, Any]:
     }
 
 
-def _list_common_flags(runs: Sequence[Run]) -> list[str]:
-    """Returns the flags of the runs of a setting without their seeds."""
-    return [text for text in runs[0].flags if not text.startswith("--seed=")]
-
-
 def _time(found: Mapping[str, Found], name: str) -> float | None:
     """Returns the step at which a setting reaches the last loss of the reference."""
     if REFERENCE not in found or not found[REFERENCE].curve[1].size:
@@ -112,13 +111,13 @@ def _time(found: Mapping[str, Found], name: str) -> float | None:
     return find_step(found[name].curve, float(found[REFERENCE].curve[1][-1]))
 
 
-def format_table(found: Mapping[str, Found]) -> list[str]:
-    """Returns the lines of a Markdown table, the best setting first."""
-    lines = [
-        "| setting | learning rate | bits per byte | range | "
-        f"step with the last loss of {REFERENCE} | tokens/s |",
-        "|---|---|---|---|---|---|",
-    ]
+def print_settings(found: Mapping[str, Found]) -> None:
+    """Prints a table of the settings, the best first."""
+    header = (
+        *("setting", "learning rate", "bits per byte", "range"),
+        *(f"step with the last loss of {REFERENCE}", "tokens/s"),
+    )
+    rows = []
     for name, each in sorted(found.items(), key=lambda item: statistics.mean(item[1].bits)):
         step = _time(found, name)
         speed = statistics.median(run.tokens_per_second for run in each.runs.values())
@@ -127,8 +126,8 @@ def format_table(found: Mapping[str, Found]) -> list[str]:
             f"{min(each.bits):.4f} to {max(each.bits):.4f}",
             *("never" if step is None else f"{step:,.0f}", f"{speed:,.0f}"),
         ]
-        lines.append(format_row(cells))
-    return lines
+        rows.append(cells)
+    print_table(header, rows)
 
 
 def draw(found: Mapping[str, Found], target: str) -> None:

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from benchmarks.ablation import run_python
 from benchmarks.flag_texts import keep_last
-from benchmarks.optimizer_results import REFERENCE, Found, Run, draw, format_table, make_record
+from benchmarks.optimizer_results import REFERENCE, Found, Run, draw, make_record, print_settings
+from benchmarks.several_workers import run_python
 from txl_tf import presets
 from txl_tf.errors import UserError
 
@@ -89,7 +89,7 @@ class Experiment:
     """Trains runs of one model on one text, and keeps what they give in files.
 
     Args:
-        options: The flags of `define_flags`, and `steps`.
+        options: The flags of `benchmarks.curves`.
     """
 
     def __init__(self, options: flags.FlagValues):
@@ -247,8 +247,7 @@ def compare(options: flags.FlagValues) -> None:
         record = make_record(found)
         path = experiment.folder / "optimizers.json"
         path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    for line in format_table(found):
-        print(line)
+    print_settings(found)
     if options.output:
         draw(found, options.output)
 

@@ -186,28 +186,14 @@ def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
     define_flag(options, "cases", list, list(CASES), "Cases to measure.", choices=CASES)
-    define_flag(
-        options, "characters", int, 100_000_000, "Characters of text8, and bytes of enwik8."
-    )
-    define_flag(
-        options, "words", int, 100_000_000, "Number of words; subwords learn from a tenth of them."
-    )
-    define_flag(
-        options,
-        "num_workers",
-        int,
-        os.cpu_count() or 1,
-        "Pieces to work on at once.",
-        lower_bound=1,
-    )
-    define_flag(
-        options,
-        "folder",
-        str,
-        None,
-        "Folder for the corpora, a few GB. [default: /tmp]",
-        is_path=True,
-    )
+    text = "Characters of text8, and bytes of enwik8."
+    define_flag(options, "characters", int, 100_000_000, text)
+    text = "Number of words; subwords learn from a tenth of them."
+    define_flag(options, "words", int, 100_000_000, text)
+    n_cores = os.cpu_count() or 1
+    define_flag(options, "num_workers", int, n_cores, "Pieces to work on at once.", lower_bound=1)
+    text = "Folder for the corpora, a few GB. [default: /tmp]"
+    define_flag(options, "folder", str, None, text, is_path=True)
     return run_program(__doc__, options, print_speeds, argv)
 
 

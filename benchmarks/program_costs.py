@@ -35,7 +35,6 @@ class Costs(NamedTuple):
         bytes: Bytes read from and written to the main memory.
         accessed: Bytes read from and written to any memory, as XLA counts "bytes accessed".
         collectives: The bytes that each kind of collective operation receives as its operands.
-        n_collectives: How many of each kind there are.
         n_unknown: The number of loops whose length depends on the data; each counts as one run.
     """
 
@@ -43,7 +42,6 @@ class Costs(NamedTuple):
     bytes: float
     accessed: float
     collectives: dict[str, float]
-    n_collectives: dict[str, int]
     n_unknown: int
 
 
@@ -62,7 +60,6 @@ def count_costs(module: bytes) -> Costs:
         counter.bytes,
         counter.accessed,
         dict(counter.collectives),
-        dict(counter.n_collectives),
         len(counter.unknown),
     )
 
@@ -73,13 +70,12 @@ class _Counter:
         self.computations = {computation.id: computation for computation in module.computations}
         self.bytes = self.accessed = 0.0
         self.collectives: Counter = Counter()
-        self.n_collectives: Counter = Counter()
         self.unknown: set[int] = set()
 
     def visit(self, computation_id: int, n_runs: int) -> float:
-        """Adds the bytes of a computation that runs so many times.
+        """Adds the bytes of a computation that runs `n_runs` times.
 
-        Returns the FLOPs of one run that XLA does not count, which counts one run of each loop.
+        Returns the FLOPs of one run that XLA leaves out, as it counts each loop as a single run.
         """
         computation = self.computations[computation_id]
         values = {each.id: each for each in computation.instructions}
@@ -107,7 +103,6 @@ class _Counter:
                 if opcode in COLLECTIVES:
                     size = sum(measure(operand.shape) for operand in operands)
                     self.collectives[opcode] += n_runs * size
-                    self.n_collectives[opcode] += n_runs
         return flops
 
     def analyze(self, computation_id: int) -> float:

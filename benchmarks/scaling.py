@@ -114,11 +114,9 @@ def count_cost(work: str, shape: Shape, text_len: int | None = None) -> float:
 
         return count_flops(shape, "uniform", 1) / (shape.batch_size * shape.tgt_len)
     if work == "evaluate":
-        return count_flops_per_token(shape, cached=True)
+        return count_flops_per_token(shape)
     if work == "generate":
-        # With random weights nearly every token is in the head, and the bins are not read.
-        head = shape._replace(n_token=shape.cutoffs[0], cutoffs=()) if shape.cutoffs else shape
-        return count_bytes_per_token(head)
+        return count_bytes_per_token(shape)
     assert text_len is not None
     return _count_scoring_flops(shape, text_len)
 
@@ -128,11 +126,11 @@ def _count_scoring_flops(shape: Shape, text_len: int) -> float:
     n_inputs = text_len - 1
     if n_inputs > shape.tgt_len:
         n_padded = -(-n_inputs // shape.tgt_len) * shape.tgt_len
-        return count_flops_per_token(shape, cached=True) * n_padded / text_len
+        return count_flops_per_token(shape) * n_padded / text_len
     # Texts of one segment are read without memory, in segments of 8, 32 or T tokens.
     n_padded = next(size for size in (8, 32, shape.tgt_len) if size >= min(n_inputs, shape.tgt_len))
     short = shape._replace(tgt_len=n_padded, mem_len=0)
-    return count_flops_per_token(short, cached=True) * n_padded / text_len
+    return count_flops_per_token(short) * n_padded / text_len
 
 
 def measure_series(work: str, axis: str, values: tuple[int, ...], seconds: float) -> list[float]:
@@ -162,8 +160,8 @@ def _measure_training(shape: Shape, seconds: float) -> float:
     model, training = shape.make_configs(DROPOUT)
     strategy = make_gpu_strategy(num_gpus=0, cpu_replicas=1)
     trainer = Trainer(Workers(strategy), model, dataclasses.replace(training, jit=JIT))
-    with tempfile.TemporaryDirectory() as folder, make_lanes(shape, "uniform", folder) as lanes:
-        segments = lanes.read(0)
+    with tempfile.TemporaryDirectory() as folder:
+        segments = make_lanes(shape, "uniform", folder).read(0)
     durations = repeat(lambda: trainer.run(segments), seconds)
     return shape.batch_size * shape.tgt_len / statistics.median(durations)
 

@@ -1,10 +1,27 @@
-"""Runs a program as several processes of one training run, each as a host of its own."""
+"""Runs programs of the repository, also as several processes of one training run."""
 
 import json
 import os
 import socket
 import subprocess
+import sys
 from pathlib import Path
+
+from txl_tf.errors import UserError
+
+ROOT = Path(__file__).parents[1]
+
+
+def run_python(*arguments: object) -> None:
+    """Runs a program of the repository and shows nothing of it, unless it fails.
+
+    Raises:
+        UserError: If it fails.
+    """
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UserError(f"{' '.join(command)} failed: {done.stderr[-2000:]}")
 
 
 def find_addresses(count: int) -> list[str]:
@@ -17,7 +34,7 @@ def find_addresses(count: int) -> list[str]:
 
 
 def make_environments(count: int) -> list[dict[str, str]]:
-    """Returns the variables that make as many processes one run, on this machine."""
+    """Returns the environment variables of `count` processes of one run on this machine."""
     cluster = {"worker": find_addresses(count)}
     tasks = [{"type": "worker", "index": index} for index in range(count)]
     return [{"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})} for task in tasks]

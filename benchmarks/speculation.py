@@ -3,9 +3,9 @@
 python -m benchmarks.speculation --works generate-bytes-large --precisions float32,int8
 python -m benchmarks.speculation --run runs/demo --prompt_file text.txt
 
-A model with random weights repeats itself without end when it is decoded greedily, and does not
-repeat itself when it is sampled: the most that can be won, and what is lost. With a run, both ways
-continue a real text. Speeds are medians of calls that alternate between the draft lengths.
+A model with random weights repeats itself without end when it is decoded greedily, which shows the
+largest gain, and does not repeat itself when it is sampled, which shows the cost. With a run, both
+ways continue a real text. Speeds are medians of calls that alternate between the draft lengths.
 """
 
 import functools
@@ -119,7 +119,8 @@ def measure_all(options: flags.FlagValues) -> Iterator[tuple[str, list[dict[str,
             prompt = Path(options.prompt_file).read_text(encoding="utf-8")
             rows = measure_apart(measure_run, options.run, prompt, precision, draft_lens, n_new)
             yield f"{options.run}, {precision}", rows
-        for work in () if options.run else options.works:
+            continue
+        for work in options.works:
             rows = measure_apart(measure_work, work, precision, draft_lens, n_new)
             yield f"{work}, {precision}", rows
 

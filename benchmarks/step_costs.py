@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.config.encodings import ENCODINGS
 from txl_tf.config.parameters import list_matrices
-from txl_tf.errors import UserError
 from txl_tf.layers.bin_loss import choose_chunk, is_taken_at_once
 
 N_POLYNOMIALS = 4  # of the orthogonalization in `txl_tf.training.update_rules`
@@ -50,16 +49,9 @@ def count_step_flops(
         training: Batch, segment, memory, `accumulate_steps`, `remat` and optimizer.
         n_replicas: The number of replicas; each projects the positions.
         bin_shares: The share of tokens in each bin; `None` for `estimate_bin_shares`.
-
-    Raises:
-        UserError: If the number of shares is not the number of bins.
     """
     n_parts = n_replicas * training.accumulate_steps
     shares = estimate_bin_shares(model) if bin_shares is None else bin_shares
-    if len(shares) != len(model.bins):
-        raise UserError(
-            f"`bin_shares` must be one for each of {len(model.bins)} bins. Received: {len(shares)}"
-        )
     n_tokens = training.train_batch_size * training.window_len
     n_scored = training.train_batch_size * count_scored(training)
     projected = (k for k in range(len(model.bins)) if model.has_embedding_projection(k))

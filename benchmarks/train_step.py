@@ -12,15 +12,12 @@ the speeds of other implementations on this machine, measured in the same hour; 
 `benchmarks.works.read_peers`.
 """
 
-import contextlib
 import dataclasses
-import multiprocessing
+import functools
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
 from absl import flags
@@ -32,6 +29,7 @@ from benchmarks.works import (
     define_peers_flag,
     draw_ids,
     format_times,
+    measure_apart,
     measure_peak,
     read_peers,
     repeat,
@@ -99,20 +97,20 @@ def measure(
     model, training = shape.make_configs(dropout)
     training = dataclasses.replace(training, precision=precision, jit=jit)
     trainer = Trainer(Workers(strategy), model, training)
-    with tempfile.TemporaryDirectory() as folder, make_lanes(shape, law, folder) as lanes:
+    with tempfile.TemporaryDirectory() as folder:
+        lanes = make_lanes(shape, law, folder)
         step_seconds, outside = measure_run(trainer, lanes, folder, seconds)
     memory_bytes = measure_peak_memory(strategy)
     return Figures(step_seconds, outside, memory_bytes, max(before, measure_peak()))
 
 
-@contextlib.contextmanager
-def make_lanes(shape: Shape, law: str, folder: str) -> Iterator[TrainingLanes]:
-    """Makes the lanes of a data set on disk: a run reads its records as it goes on."""
+def make_lanes(shape: Shape, law: str, folder: str) -> TrainingLanes:
+    """Returns the lanes of a data set on disk: a run reads its records as it goes on."""
     ids = draw_ids(shape.n_token, law, N_IDS)
     vocabulary = Vocabulary("word", tuple(map(str, range(shape.n_token))))
     write_records(folder, dataset="noise", vocabulary=vocabulary, splits={"train": [ids]})
     split = open_records(folder).split("train")
-    yield TrainingLanes(split, n_lanes=shape.batch_size, tgt_len=shape.tgt_len)
+    return TrainingLanes(split, n_lanes=shape.batch_size, tgt_len=shape.tgt_len)
 
 
 def measure_run(
@@ -169,7 +167,7 @@ def print_speeds(options: flags.FlagValues) -> None:
     """Measures the shapes with each number of replicas, and prints a line each.
 
     Raises:
-        UserError: If a number of replicas or a rate is none.
+        UserError: If a number of replicas or a dropout rate is not a number or too small.
     """
     counts = _read_numbers("replicas", options.replicas, int, 1)
     rates = _read_numbers("dropout", options.dropout, float, 0)
@@ -189,7 +187,10 @@ def print_speeds(options: flags.FlagValues) -> None:
         shape, first = SHAPES[name], 0.0
         others = peers.get(f"train:{shape.spec}", {})
         for count in counts:
-            figures = _measure_apart(shape, law, rate, count, options)
+            figures = measure_apart(
+                functools.partial(measure, dropout=rate, jit=options.jit, seconds=options.seconds),
+                *(shape, law, count),
+            )
             tokens = shape.batch_size * shape.tgt_len / figures.step_seconds
             first = first or tokens
             flops = count_flops(shape, law, count) / figures.step_seconds
@@ -212,35 +213,13 @@ def _read_numbers(name: str, texts: list[str], kind: type, least: float) -> list
     return numbers
 
 
-def _measure_apart(
-    shape: Shape, law: str, dropout: float, replicas: int, options: flags.FlagValues
-) -> Figures:
-    """Measures in a new process."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(
-            measure,
-            shape,
-            law,
-            replicas,
-            dropout=dropout,
-            jit=options.jit,
-            seconds=options.seconds,
-        ).result()
-
-
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
     usual = [name for name in SHAPES if name != "wt103_base"]  # takes minutes, and 13 GB
     define_flag(options, "shapes", list, usual, "Shapes to measure.", choices=SHAPES)
-    define_flag(
-        options,
-        "replicas",
-        list,
-        ["1"],
-        "Numbers of replicas; the others are compared with the first.",
-    )
+    text = "Numbers of replicas; the others are compared with the first."
+    define_flag(options, "replicas", list, ["1"], text)
     define_flag(options, "seconds", float, 20.0, "Time to measure each.", lower_bound=0)
     define_flag(options, "dropout", list, ["0.1"], "Rates of all dropout.")
     define_jit_flag(options)

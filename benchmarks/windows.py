@@ -1,4 +1,4 @@
-"""Two ways to see as far back for every token: a window read for each, or a memory.
+"""Speed of two ways for every token to see equally far back: a window for each, or a memory.
 
 python -m benchmarks.windows --plot docs/lab/speed.png
 
@@ -32,24 +32,16 @@ SHAPE = Shape(4, 128, 2, 512, 128, 0, 1, 27)
 DRAWN = SHAPES["bytes"]._replace(tgt_len=1, mem_len=640, batch_size=1)
 
 
-def measure_windows(
-    seconds: float, shape: Shape = SHAPE, lengths: tuple[int, ...] = tuple(PAPER)
-) -> Iterator[dict[str, Any]]:
-    """Measures both ways at each attention length; yields a record for each length.
-
-    Args:
-        seconds: How long to measure each.
-        shape: The model, and the segment that is read with memory; its memory is of the length.
-        lengths: How far each token looks back.
-    """
-    model = make_model(shape)
-    for length in lengths:
+def measure_windows(seconds: float) -> Iterator[dict[str, Any]]:
+    """Measures both ways at each attention length of the paper; yields a record for each."""
+    model = make_model(SHAPE)
+    for length in PAPER:
         window = repeat(make_window_reader(model, length, jit="whole"), seconds)
-        with_memory = shape._replace(mem_len=length)
+        with_memory = SHAPE._replace(mem_len=length)
         cached = repeat(make_cached_reader(model, with_memory, jit="whole"), seconds)
         speeds = {
             "windows": Speed.from_durations(window, 1),
-            "cached": Speed.from_durations(cached, shape.batch_size * shape.tgt_len),
+            "cached": Speed.from_durations(cached, SHAPE.batch_size * SHAPE.tgt_len),
         }
         yield {
             "attention_length": length,

@@ -13,55 +13,35 @@ import urllib.request
 from typing import Any
 
 
-def make_request(signature: str, **inputs: Any) -> dict[str, Any]:
-    """Returns the body of a `:predict` request in the columnar format.
-
-    Args:
-        signature: The name of the signature, such as "score_text".
-        **inputs: The input tensors, as nested lists or numbers.
-    """
-    return {"signature_name": signature, "inputs": inputs}
-
-
-def parse_response(body: dict[str, Any]) -> dict[str, Any]:
-    """Returns the output tensors of a response by name, as nested lists.
-
-    Raises:
-        RuntimeError: If the server answered with an error, or is not a model server.
-    """
-    if not isinstance(body, dict) or not {"error", "outputs"} & set(body):
-        raise RuntimeError("the response is not that of a model server")
-    if "error" in body:
-        raise RuntimeError(body["error"])
-    outputs = body["outputs"]
-    return outputs if isinstance(outputs, dict) else {"output": outputs}
-
-
 def predict(url: str, signature: str, *, timeout: float = 60.0, **inputs: Any) -> dict[str, Any]:
-    """Calls a signature of a served model and returns its output tensors.
+    """Calls a signature of a served model and returns its output tensors by name.
 
     Args:
         url: The URL of the model, such as `http://localhost:8501/v1/models/NAME`.
-        signature: The name of the signature.
+        signature: The name of the signature, such as "score_text".
         timeout: Seconds to wait for the server.
-        **inputs: The input tensors.
+        **inputs: The input tensors, as nested lists or numbers.
 
     Raises:
-        RuntimeError: If the server answered with an error.
+        RuntimeError: If the server answered with an error, or is not a model server.
         OSError: If there is no such server, or it does not answer in time.
         ValueError: If `url` is not a URL, or the response is not JSON.
     """
-    body = json.dumps(make_request(signature, **inputs)).encode()
+    body = json.dumps({"signature_name": signature, "inputs": inputs}).encode()
     request = urllib.request.Request(f"{url}:predict", body, {"Content-Type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=timeout) as response:
-            return parse_response(json.load(response))
+            answer = json.load(response)
     except urllib.error.HTTPError as error:  # its body holds the reason
         try:
             answer = json.load(error)
         except ValueError:  # not a model server
             raise RuntimeError(f"status {error.code}, {error.reason}") from error
-        return parse_response(answer)
+    if not isinstance(answer, dict) or not {"error", "outputs"} & set(answer):
+        raise RuntimeError("the response is not that of a model server")
+    if "error" in answer:
+        raise RuntimeError(answer["error"])
+    return answer["outputs"]
 
 
 def main(argv: list[str]) -> int:

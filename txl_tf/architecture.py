@@ -1,4 +1,4 @@
-"""The choice of the model by `ModelConfig.model_type`; the only place that makes it."""
+"""Chooses the model class by `ModelConfig.model_type`; no other module does."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def make_cached_model(
 
 
 def check_transformer(config: ModelConfig, task: str) -> None:
-    """Checks that a model is a Transformer-XL, as a task needs it, a key of `_REASONS`."""
+    """Raises a `UserError` if a model is not a Transformer-XL; `task` is a key of `_REASONS`."""
     if config.is_recurrent:
         raise UserError(
             f"{task} needs model_type={TRANSFORMER_XL}: {_REASONS[task]}. "

@@ -235,7 +235,7 @@ def _tune(evaluator: "Evaluator", lanes: "EvaluationLanes", max_segments: int | 
 
 
 def check_dynamic_flags(options: flags.FlagValues) -> None:
-    """Checks that the flags of dynamic evaluation are used together as they can be."""
+    """Checks that the flags of dynamic evaluation fit together and fit the other flags."""
     names = ["dynamic_recipe", "tune", *name_flags(DynamicConfig, _DYNAMIC).values()]
     given = [name for name in names if options[name].present and options[name].value is not False]
     if given and not options.dynamic:

@@ -4,6 +4,7 @@ python -m txl_tf.generate --run runs/text8 --prompt "once upon a time"
 python -m txl_tf.generate --run runs/text8 --interactive
 """
 
+import functools
 import io
 import json
 import re
@@ -45,39 +46,36 @@ def main(argv: list[str] = sys.argv) -> int:
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
+    define = functools.partial(define_flag, options)
     define_run_flags(options)
-    prompt_help = "Text to continue. [default: standard input]"
-    define_flag(options, "prompt", str, None, prompt_help, multiple=True)
-    file_help = "File whose text to continue; a dash is standard input."
-    define_flag(options, "prompt_file", str, None, file_help, is_path=True)
-    interactive_help = f"Continue what is typed, line by line, with one memory for all. {_KEYS}"
-    define_flag(options, "interactive", bool, False, interactive_help)
-    define_flag(options, "no_prompt", bool, False, "Print only the text that is added.")
-    json_help = "Print a line of JSON for each text: prompt, seed and text."
-    define_flag(options, "json", bool, False, json_help)
-    define_flag(options, "length", int, 300, "Number of tokens to add.", lower_bound=0)
+    define("prompt", str, None, "Text to continue. [default: standard input]", multiple=True)
+    text = "File whose text to continue; a dash is standard input."
+    define("prompt_file", str, None, text, is_path=True)
+    text = f"Continue what is typed, line by line, with one memory for all. {_KEYS}"
+    define("interactive", bool, False, text)
+    define("no_prompt", bool, False, "Print only the text that is added.")
+    define("json", bool, False, "Print a line of JSON for each text: prompt, seed and text.")
+    define("length", int, 300, "Number of tokens to add.", lower_bound=0)
     define_candidate_flags(options)
-    top_p_help = (
+    text = (
         "Nucleus sampling: sample from the most likely tokens that together have this probability."
     )
-    define_flag(options, "top_p", float, 1.0, top_p_help)
-    penalty_help = "Values above 1 make tokens that the text already contains less likely."
-    define_flag(options, "repetition_penalty", float, 1.0, penalty_help, lower_bound=1)
+    define("top_p", float, 1.0, text)
+    text = "Values above 1 make tokens that the text already contains less likely."
+    define("repetition_penalty", float, 1.0, text, lower_bound=1)
     define_seed_flags(options, samples=1)
     escapes = r"\n, \t and \\ are a line break, a tab and a backslash."
-    ban_help = (
-        f"Symbol or character that is never generated. {escapes} [default: the unknown symbol]"
-    )
-    define_flag(options, "ban", str, None, ban_help, multiple=True)
-    stop_help = f"Symbol, or text of any length, at which generation ends. {escapes}"
-    define_flag(options, "stop", str, [], stop_help, multiple=True)
+    text = f"Symbol or character that is never generated. {escapes} [default: the unknown symbol]"
+    define("ban", str, None, text, multiple=True)
+    text = f"Symbol, or text of any length, at which generation ends. {escapes}"
+    define("stop", str, [], text, multiple=True)
     define_draft_flag(options)
     define_mask_flag(options)
     define_precision_flag(options)
-    tokenize_help = "Tokenize the prompt as WikiText was, for its word models."
-    define_flag(options, "tokenize_wikitext", bool, False, tokenize_help)
-    raw_help = "Print words of WikiText as the model writes them, with @-@ and the like."
-    define_flag(options, "raw", bool, False, raw_help)
+    text = "Tokenize the prompt as WikiText was, for its word models."
+    define("tokenize_wikitext", bool, False, text)
+    text = "Print words of WikiText as the model writes them, with @-@ and the like."
+    define("raw", bool, False, text)
     return options
 
 
@@ -86,18 +84,19 @@ def generate_text(options: flags.FlagValues) -> None:
     if not 0 < options.top_p <= 1:
         raise flags.Error(f"--top_p must be in (0, 1]. Received: {options.top_p:g}")
     check_seeds(options)
+    _check_interactive(options)
     settings: dict[str, Any] = {
         "temperature": options.temperature,
         "top_k": options.top_k or None,
         "top_p": None if options.top_p == 1 else options.top_p,
         "repetition_penalty": options.repetition_penalty,
         "banned": _read_texts("ban", options.ban),
-        "stops": _read_texts("stop", options.stop) or [],
+        "stops": _read_texts("stop", options.stop),
         "mask_empty_memory": options.mask_empty_memory,
         "draft_len": options.draft_len,
     }
     check_run(options.run)
-    prompts = [] if _is_interactive(options) else _read_prompts(options)
+    prompts = [] if options.interactive else _read_prompts(options)
 
     import txl_tf
     from txl_tf.data.text.wikitext import (
@@ -137,13 +136,12 @@ def generate_text(options: flags.FlagValues) -> None:
         _print(stream_wikitext(pieces) if is_readable else pieces)
 
 
-def _is_interactive(options: flags.FlagValues) -> bool:
-    """Returns whether the prompts are typed, which excludes the other flags of prompts."""
+def _check_interactive(options: flags.FlagValues) -> None:
+    """Checks that --interactive is given without other flags of prompts."""
     others = ("prompt", "prompt_file", "json", "no_prompt", "samples", "tokenize_wikitext")
     given = [name for name in others if options[name].present]
     if options.interactive and given:
         raise flags.Error(f"--{given[0]} cannot be used with --interactive")
-    return bool(options.interactive)
 
 
 def _converse(lm: "LanguageModel", options: flags.FlagValues, settings: dict[str, Any]) -> None:
@@ -215,7 +213,11 @@ def _read_prompts(options: flags.FlagValues) -> list[str]:
     else:
         prompts = [_read_standard_input(is_wanted=options.prompt_file == "-")]
     for prompt in prompts:
-        _check_utf8(prompt)
+        try:
+            prompt.encode("utf-8", errors="surrogateescape").decode("utf-8")
+        except UnicodeDecodeError as error:
+            byte = f"byte 0x{error.object[error.start]:02x} at offset {error.start}"
+            raise UserError(f"the prompt is not UTF-8: {byte}") from error
     return prompts
 
 
@@ -240,15 +242,6 @@ def _read_standard_input(*, is_wanted: bool) -> str:
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
     return sys.stdin.read()
-
-
-def _check_utf8(prompt: str) -> None:
-    try:
-        prompt.encode("utf-8")
-    except UnicodeEncodeError as error:
-        byte = ord(prompt[error.start]) & 0xFF
-        offset = len(prompt[: error.start].encode("utf-8"))
-        raise UserError(f"the prompt is not UTF-8: byte 0x{byte:02x} at offset {offset}") from error
 
 
 if __name__ == "__main__":

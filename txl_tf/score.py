@@ -6,6 +6,7 @@ python -m txl_tf.score --run runs/text8 --by line --runner DirectRunner --out sc
 """
 
 import dataclasses
+import functools
 import sys
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -49,46 +50,43 @@ def main(argv: list[str] = sys.argv) -> int:
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
+    define = functools.partial(define_flag, options)
     define_run_flags(options)
-    files_help = (
-        "Text file to score; the name of the flag may be omitted. A dash is standard input."
-    )
-    define_flag(options, "files", str, [], files_help, is_path=True, multiple=True)
+    text = "Text file to score; the name of the flag may be omitted. A dash is standard input."
+    define("files", str, [], text, is_path=True, multiple=True)
     units = ("line", "document", "file")
-    define_flag(options, "by", str, "file", "Unit that receives a score.", choices=units)
+    define("by", str, "file", "Unit that receives a score.", choices=units)
     rules = [rule for rule in RULES if rule not in ("none", "separator")]
-    documents_help = "Rule for where documents begin, with --by=document."
-    define_flag(options, "documents", str, "blank_line", documents_help, choices=rules)
-    separator_help = "Line after which a document begins, with --by=document."
-    define_flag(options, "document_separator", str, None, separator_help)
-    context_help = "Unit within which memory is carried: each text with a score, or the whole file."
-    define_flag(options, "context", str, "text", context_help, choices=("text", "file"))
-    carry_help = "Carry the memory through all files, in order."
-    define_flag(options, "carry_memory", bool, False, carry_help)
+    text = "Rule for where documents begin, with --by=document."
+    define("documents", str, "blank_line", text, choices=rules)
+    text = "Line after which a document begins, with --by=document."
+    define("document_separator", str, None, text)
+    text = "Unit within which memory is carried: each text with a score, or the whole file."
+    define("context", str, "text", text, choices=("text", "file"))
+    define("carry_memory", bool, False, "Carry the memory through all files, in order.")
     define_mask_flag(options)
-    prefix_help = r"Text that is read before each context and not scored; \n is a line break."
-    define_flag(options, "prefix", str, "", prefix_help)
-    define_flag(options, "format", str, "table", "Output format.", choices=("table", "jsonl"))
-    define_flag(options, "json", bool, False, "The same as --format=jsonl: lines of JSON.")
-    per_token_help = "Print the symbol and the nats of each token, with --format=jsonl."
-    define_flag(options, "per_token", bool, False, per_token_help)
-    tokenize_help = (
+    text = r"Text that is read before each context and not scored; \n is a line break."
+    define("prefix", str, "", text)
+    define("format", str, "table", "Output format.", choices=("table", "jsonl"))
+    define("json", bool, False, "The same as --format=jsonl: lines of JSON.")
+    text = "Print the symbol and the nats of each token, with --format=jsonl."
+    define("per_token", bool, False, text)
+    text = (
         "Tokenize the texts as WikiText was (hyphens, numbers, punctuation), for its word models."
     )
-    define_flag(options, "tokenize_wikitext", bool, False, tokenize_help)
-    errors_help = "Treatment of bytes that are not UTF-8: an error, or a replacement character."
-    choices = get_args(EncodingErrors)
-    define_flag(options, "encoding_errors", str, "strict", errors_help, choices=choices)
-    batch_help = "Largest number of contexts to read at once."
-    define_flag(options, "batch_size", int, 16, batch_help, lower_bound=1)
+    define("tokenize_wikitext", bool, False, text)
+    text = "Treatment of bytes that are not UTF-8: an error, or a replacement character."
+    define("encoding_errors", str, "strict", text, choices=get_args(EncodingErrors))
+    text = "Largest number of contexts to read at once."
+    define("batch_size", int, 16, text, lower_bound=1)
     otherwise = "as the run is evaluated"
     define_span_flags(options, otherwise)
     define_config_flags(options, EvalConfig, ["temperature"], prefix="", otherwise=otherwise)
     define_jit_flag(options)
     define_precision_flag(options)
     define_pipeline_flags(options)
-    out_help = "With --runner: folder for the scores, as files of JSON lines; new or empty."
-    define_flag(options, "out", str, None, out_help, is_path=True)
+    text = "With --runner: folder for the scores, as files of JSON lines; new or empty."
+    define("out", str, None, text, is_path=True)
     return options
 
 

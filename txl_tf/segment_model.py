@@ -25,9 +25,7 @@ class SegmentModel(keras.Model):
     Args:
         config: The `ModelConfig`.
         seed: Seed of the initial weights and the dropout masks; `None` for a random one.
-        remat: Gradient checkpointing (Chen et al. 2016): the forward pass keeps only the inputs of
-            each layer, and the backward pass computes the layer again, with the same dropout
-            masks. It takes less memory and more time.
+        remat: Whether to use gradient checkpointing; see `TransformerXL`.
 
     Attributes:
         decoder_layers: The layers between embedding and softmax.
@@ -94,8 +92,8 @@ class SegmentModel(keras.Model):
         biases = {id(weight) for weight in self.attention_biases}
         vectors = [x for x in others if len(x.shape) < 2 or id(x) in biases]
         projections = [x for x in others if len(x.shape) >= 2 and id(x) not in biases]
-        matrices = {"tables": tables, "kernels": kernels, "projections": projections}
-        return {**matrices, "vectors": vectors}
+        groups = {"tables": tables, "kernels": kernels, "projections": projections}
+        return groups | {"vectors": vectors}
 
     def embed(self, ids, training=False):
         """Returns the embeddings of ids (B, T), with word dropout in training, (B, T, D)."""

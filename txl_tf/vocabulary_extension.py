@@ -12,14 +12,12 @@ from txl_tf.language_model import LanguageModel
 from txl_tf.quantization import get_kernel_dtype
 from txl_tf.runs.checkpoint_reader import name_variables
 
-BIAS_GAP = 30.0
-
 
 def extend_vocabulary(
     run: str | os.PathLike[str] | LanguageModel,
     symbols: Sequence[str],
     *,
-    bias_gap: float = BIAS_GAP,
+    bias_gap: float = 30.0,
 ) -> LanguageModel:
     """Adds symbols to the vocabulary of a trained model, which then can be fine-tuned on them.
 

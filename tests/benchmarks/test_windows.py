@@ -13,7 +13,7 @@ ONE_TOKEN = SMALL._replace(n_layer=1, tgt_len=1, batch_size=1)
 def test_the_operations_of_a_token_are_those_counted_by_hand():
     # q, k, v and output 2*6*24; three products with 16 keys 3*2*16*6; feed-forward 2*2*6*7.
     layer = 288 + 576 + 168
-    assert count_flops_per_token(SMALL, cached=True) == 2 * layer + 2 * 6 * 13
+    assert count_flops_per_token(SMALL) == 2 * layer + 2 * 6 * 13
 
 
 def test_the_bytes_of_a_token_are_those_counted_by_hand():
@@ -24,9 +24,7 @@ def test_the_bytes_of_a_token_are_those_counted_by_hand():
 
 @pytest.mark.slow
 def test_windows_are_compared_at_each_length_and_drawn(monkeypatch, tmp_path, capsys):
-    measure = windows.measure_windows
-    shape = SMALL._replace(batch_size=1)
-    monkeypatch.setattr(windows, "measure_windows", lambda s: measure(s, shape, (7, 11)))
+    monkeypatch.setattr(windows, "SHAPE", SMALL._replace(batch_size=1))
     monkeypatch.setattr(windows, "PAPER", {7: 1, 11: 2})
     monkeypatch.setattr(windows, "DRAWN", ONE_TOKEN)
     json_path, plot_path = tmp_path / "found.json", tmp_path / "speed.png"

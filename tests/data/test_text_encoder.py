@@ -19,7 +19,8 @@ WORDS = Vocabulary("word", ("<eos>", "<unk>", "the", "."), line_end="<eos>", unk
     ids=["byte", "char", "word"],
 )
 def test_a_symbol_is_named_as_it_is_or_as_it_is_written(vocabulary, symbols, ids):
-    assert TextEncoder(vocabulary, len(vocabulary)).find_ids(symbols) == ids
+    encoder = TextEncoder(vocabulary, len(vocabulary))
+    assert tuple(map(encoder.find_id, symbols)) == ids
 
 
 @pytest.mark.parametrize(
@@ -28,4 +29,4 @@ def test_a_symbol_is_named_as_it_is_or_as_it_is_written(vocabulary, symbols, ids
 )
 def test_what_is_no_single_symbol_is_refused(vocabulary, symbol):
     with pytest.raises(UserError, match=rf"{symbol!r} is neither a symbol of the vocabulary nor"):
-        TextEncoder(vocabulary, len(vocabulary)).find_ids([symbol])
+        TextEncoder(vocabulary, len(vocabulary)).find_id(symbol)

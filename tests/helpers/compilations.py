@@ -21,6 +21,7 @@ import numpy as np
 import txl_tf
 from txl_tf import presets
 from txl_tf.data import Vocabulary
+from txl_tf.data.lanes.training_lanes import StoredTokens
 
 SIZES = {"n_layer": 1, "d_model": 64, "n_head": 2, "d_head": 8, "d_inner": 24, "n_token": 211}
 CUTOFFS = (17, 41, 131)
@@ -66,27 +67,12 @@ def train(model_config, training):
     return run
 
 
-class Text:
-    """A text as lanes want it."""
-
-    document_starts = np.zeros(0, np.int64)
-
-    def __init__(self, ids):
-        self.ids = ids
-
-    def __len__(self):
-        return len(self.ids)
-
-    def read(self, start, stop):
-        return self.ids[start:stop]
-
-
 def evaluate(model, evaluation, jit="whole"):
     """Returns what evaluates a split."""
     from txl_tf.scoring.evaluator import Evaluator
 
     evaluator = Evaluator(model, evaluation, jit=jit)
-    return lambda seed: evaluator.score(Text(draw_ids(seed, 100)))
+    return lambda seed: evaluator.score(StoredTokens(draw_ids(seed, 100)))
 
 
 def continue_contexts(model):

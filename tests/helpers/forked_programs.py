@@ -19,7 +19,6 @@ class ForkedProgram:
     """
 
     def __init__(self, arguments, log, environment=()):
-        self._log = log
         environment = dict(environment)
         self._process = FORKS.Process(target=train, args=(arguments, log, environment), daemon=True)
         self._process.start()

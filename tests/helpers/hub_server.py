@@ -48,12 +48,8 @@ class Hub:
 def serve_hub():
     """Yields a hub that answers at `hub.url`."""
     hub = Hub()
-
-    class Handler(_Handler):
-        pass
-
-    Handler.hub = hub
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    handler = type("Handler", (_Handler,), {"hub": hub})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         hub.url = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

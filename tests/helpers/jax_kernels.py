@@ -59,7 +59,7 @@ def compute(kind, tgt_len, mem_len, span, has_documents, rate, most_queries):
     if kind == "kernel":
         attend = functools.partial(tpu_attention.attend, interpret=True)
     else:
-        attend = fused_attention.compute_attention
+        attend = fused_attention.attend
     seed = ops.convert_to_tensor([5, 6]) if rate else None
 
     def run(*tensors):

@@ -61,10 +61,13 @@ def run_layer(weights, config, index, hidden, states, span):
     for i in range(len(hidden)):
         seen = range(i if span.same_length else 0, i + mem_len + 1)
         for head in range(n_head):
-            scores = [
-                score(weights, config, index, head, query[i, head], keys[j, head], clamp(i, j))
-                for j, clamp in ((j, clamp_distance(mem_len, span)) for j in seen)
-            ]
+            scores = []
+            for j in seen:
+                distance = i + mem_len - j
+                if span.clamp_len > 0:
+                    distance = min(distance, span.clamp_len)
+                pair = query[i, head], keys[j, head]
+                scores.append(score(weights, config, index, head, *pair, distance))
             shares = np.exp(scores) / np.exp(scores).sum()
             attended[i, head] = sum(
                 share * values[j, head] for share, j in zip(shares, seen, strict=True)
@@ -76,14 +79,6 @@ def run_layer(weights, config, index, hidden, states, span):
     )
     changed = inner @ read("feed_forward/outer/kernel") + read("feed_forward/outer/bias")
     return normalize(read, "feed_forward_norm", normed + changed)
-
-
-def clamp_distance(mem_len, span):
-    def measure(i, j):
-        distance = i + mem_len - j
-        return min(distance, span.clamp_len) if span.clamp_len > 0 else distance
-
-    return measure
 
 
 def score(weights, config, layer, head, query, key, distance):

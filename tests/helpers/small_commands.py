@@ -33,18 +33,7 @@ FLAGS = {
 
 
 def write_data(folder):
-    generator = np.random.default_rng(3)
-    write_records(
-        folder,
-        dataset="words",
-        vocabulary=Vocabulary("word", tuple(f"w{index}" for index in range(N_TOKEN))),
-        splits={
-            "train": [generator.integers(0, N_TOKEN, 307)],
-            "valid": [generator.integers(0, N_TOKEN, N_VALID)],
-        },
-        tokens_per_record=53,
-    )
-    return folder
+    return write_words(folder, seed=3, train=307, valid=N_VALID)
 
 
 def make_arguments(data_dir, model_dir, *more):
@@ -75,8 +64,9 @@ def read_weights(model_dir):
     return [np.asarray(reader.get_tensor(name)) for name in sorted(names)]
 
 
-def write_words(folder, level="word", n_token=N_TOKEN, **lengths):
-    rng = np.random.default_rng(7)
+def write_words(folder, level="word", n_token=N_TOKEN, *, seed=7, **lengths):
+    """Writes records with random splits of these lengths, and returns the folder."""
+    rng = np.random.default_rng(seed)
     name = "w{}" if level == "word" else "{}"
     splits = {split: [rng.integers(0, n_token, length)] for split, length in lengths.items()}
     symbols = tuple(name.format(index) for index in range(n_token))

@@ -1,11 +1,12 @@
 """Tiny models, texts and loops that the tests of training share."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 
 import txl_tf
-from txl_tf.data import TrainingLanes
+from txl_tf.training import job
 from txl_tf.training.trainer import Interval, Trainer
 from txl_tf.training.workers import Workers
 
@@ -58,16 +59,8 @@ RESETTING = dataclasses.replace(TRAINING, reset_at_documents=True)
 
 
 def make_lanes(config=TRAINING, text=TEXT):
-    return TrainingLanes(
-        text,
-        n_lanes=config.train_batch_size,
-        tgt_len=config.tgt_len,
-        tgt_len_schedule=config.tgt_len_schedule,
-        seed=config.seed,
-        extra_len=config.extra_len,
-        tgt_len_std=config.tgt_len_std,
-        half_len_rate=config.half_len_rate,
-    )
+    """Returns the lanes in which a run would read a text."""
+    return job.make_lanes(SimpleNamespace(split=lambda _: text), config)
 
 
 def make_trainer(strategy, model=MODEL, config=TRAINING, *, jit="none"):
@@ -76,9 +69,7 @@ def make_trainer(strategy, model=MODEL, config=TRAINING, *, jit="none"):
 
 def run_steps(trainer, stops, lanes=None):
     """Trains up to each stop; returns one `Interval` over all steps."""
-    calls = list(trainer.train(lanes or make_lanes(trainer.config), stops))
-    arrays = zip(*(call[1:] for call in calls), strict=True)
-    return Interval(calls[-1].step, *(np.concatenate(parts) for parts in arrays))
+    return Interval.join(list(trainer.train(lanes or make_lanes(trainer.config), stops)))
 
 
 def read_memory(trainer):

@@ -7,6 +7,7 @@ from tables import slow_after
 
 from txl_tf.config import ModelConfig
 from txl_tf.layers import AdaptiveEmbedding, AdaptiveSoftmax, bin_loss
+from txl_tf.layers.packed_kernel import PackedPolicy
 
 VOCABULARY, WIDTH, CUTOFFS = 23, 14, (7, 10, 15)
 BATCH, LENGTH = 3, 11
@@ -182,3 +183,39 @@ def test_one_token_alone_has_its_loss():
     nll = tf.function(softmax)(hidden, targets, embedding=embedding)
     expected = -gather(softmax.log_probs(hidden, embedding), targets)
     np.testing.assert_allclose(nll, expected, **CLOSE)
+
+
+def compute_losses_and_gradients(softmax, embedding, hidden):
+    weights = [*embedding.trainable_variables, *softmax.trainable_variables]
+    with tf.GradientTape() as tape:
+        tape.watch(hidden)
+        nll = softmax(hidden, make_targets(), embedding=embedding)
+    return nll, tape.gradient(nll, [hidden, *weights])
+
+
+@pytest.mark.parametrize("name", ["one bin, projected", "tables, own projections"])
+def test_products_are_computed_in_the_dtype_of_the_hidden_states(name):
+    softmax, embedding = make_layers(**CONFIGS[name])
+    hidden = tf.cast(make_hidden(), "bfloat16")
+    nll, gradients = compute_losses_and_gradients(softmax, embedding, hidden)
+    expected, exact = compute_losses_and_gradients(softmax, embedding, tf.cast(hidden, "float32"))
+    assert nll.dtype == "float32"
+    np.testing.assert_allclose(nll, expected, atol=0.1)
+    assert not np.array_equal(nll, expected)
+    for gradient, close in zip(gradients, exact, strict=True):
+        if close is None:  # a projection that the softmax does not share
+            continue
+        assert gradient.dtype == ("bfloat16" if close is exact[0] else "float32")
+        difference = np.asarray(gradient, "float32") - np.asarray(close)
+        assert np.linalg.norm(difference) < 0.02 * np.linalg.norm(close)
+
+
+def test_losses_of_packed_tables_are_those_of_their_values():
+    softmax, embedding = make_layers(cutoffs=CUTOFFS)
+    packed = AdaptiveEmbedding(softmax.config, dtype=PackedPolicy("mixed_bfloat16", "bfloat16"))
+    packed.build()
+    packed.tables[0].assign(embedding.tables[0])
+    embedding.tables[0].assign(packed.tables[0].restore())
+    hidden, targets = tf.cast(make_hidden(), "bfloat16"), make_targets()
+    found = softmax(hidden, targets, embedding=packed)
+    np.testing.assert_array_equal(found, softmax(hidden, targets, embedding=embedding))

@@ -73,7 +73,9 @@ def test_a_model_with_dropout_and_without_memory_agrees():
     case = load_case("char")
     config = dataclasses.replace(case.config, dropout=0.3, dropatt=0.3)
     model = load_model(case.checkpoint, config)
-    checks = compare_model(model, read_weights(case.checkpoint), spans=[AttentionSpan(0)])
+    checks = compare_model(
+        model, read_weights(case.checkpoint), tgt_len=8, spans=[AttentionSpan(0)]
+    )
     assert get_blame(checks) is None
 
 
@@ -251,11 +253,11 @@ def test_a_model_changes_neither_by_the_comparison_nor_by_its_failure(monkeypatc
     variables = read_weights(case.checkpoint)
     ids, memory = np.array([[1, 2, 3]]), model.initial_memory(1, 5)
     before = model(ids, memory)[0]
-    compare_model(model, variables, spans=[PLAIN])
+    compare_model(model, variables, tgt_len=8, spans=[PLAIN])
     with monkeypatch.context() as patch:
         patch.setattr(RelativeAttention, "compute_attention_weights", None)
         with pytest.raises(TypeError, match=r"not callable"):
-            compare_model(model, variables, spans=[PLAIN])
+            compare_model(model, variables, tgt_len=8, spans=[PLAIN])
     np.testing.assert_array_equal(model(ids, memory)[0], before)
 
 
@@ -290,7 +292,7 @@ def test_an_edge_that_is_off_by_one_is_found(edge, part, tmp_path):
         return call(confuse(ids, edge, n_token))
 
     getattr(model, part).call = embed_another if part == "embedding" else take_another
-    checks = compare_model(model, read_weights(path), spans=[PLAIN])
+    checks = compare_model(model, read_weights(path), tgt_len=8, spans=[PLAIN])
     index = int(np.searchsorted(cutoffs, edge, side="right"))
     assert get_blame(checks) == (None, f"{part} bin {index}")
 

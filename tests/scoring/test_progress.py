@@ -11,8 +11,8 @@ from txl_tf.scoring.progress import ScoreBar
 BITS = math.log(2)
 
 
-def show(reports, level="byte"):
-    with ScoreBar("test", level) as bar:
+def show(reports):
+    with ScoreBar("test") as bar:
         for report in reports:
             bar.show(*report)
     return bar
@@ -38,17 +38,17 @@ def terminal(monkeypatch):
     ],
 )
 def test_a_bar_shows_the_score_in_the_unit_of_the_data(terminal, capsys, level, measure):
-    show([(3, 7, Score(30 * BITS, 10))], level)
+    show([(3, 7, Score(30 * BITS, 10, level))])
     assert f"{measure}, 5 tokens/s" in capsys.readouterr().err
 
 
 def test_a_bar_counts_segments_that_warm_as_work_but_not_as_tokens(terminal, capsys):
-    nothing = Score(0.0, 0)
+    nothing = Score(0.0, 0, "byte")
     show([(1, 7, nothing), (2, 7, nothing)])
     assert "2/7 " in (shown := capsys.readouterr().err)
     assert "filling the memory" in shown
     assert "tokens/s" not in shown
-    show([(1, 7, nothing), (2, 7, Score(600 * BITS, 200))])
+    show([(1, 7, nothing), (2, 7, Score(600 * BITS, 200, "byte"))])
     assert "bpc 3.0000, 50 tokens/s" in capsys.readouterr().err  # 200 in 2 reports of 2 seconds
 
 

@@ -56,6 +56,13 @@ def read_release(folder: Path) -> None:
     read_release(str(folder))
 
 
+def read_config(folder: Path) -> None:
+    """Reads the settings of a run."""
+    from txl_tf.runs.folder import read_run_config
+
+    read_run_config(str(folder))
+
+
 def read_run(folder: Path) -> None:
     """Loads a run."""
     import txl_tf
@@ -96,6 +103,7 @@ KINDS = {
     "safetensors": Kind(GOLDEN / "hub" / "word", read_hub, ("config.json", "model.safetensors")),
     "release": Kind(GOLDEN / "model" / "char", read_release),
     "run": Kind(GOLDEN / "artifacts" / "adam", read_run),
+    "config": Kind(GOLDEN / "artifacts" / "adam", read_config, ("config.json",)),
     "records": Kind(GOLDEN / "artifacts" / "records", read_records),
 }
 

@@ -85,6 +85,12 @@ def train(arguments: list[str], log: Path, environment: dict[str, str]) -> None:
     sys.exit(train_gpu.main(["train_gpu.py", *arguments]))
 
 
+def make_records(folder: Path) -> None:
+    """Makes the data set of the runs: the documentation of Python, as bytes."""
+    make = ["data_prep/make_tfrecords.py", "--dataset=pydoc", f"--data_dir={folder}"]
+    subprocess.run([sys.executable, *make], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
 def make_arguments(
     folder: Path, kind: str, data_dir: Path, replicas: int, options: flags.FlagValues
 ) -> list[str]:
@@ -238,8 +244,7 @@ def soak(options: flags.FlagValues) -> None:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
-        make = ["data_prep/make_tfrecords.py", "--dataset=pydoc", f"--data_dir={root / 'records'}"]
-        subprocess.run([sys.executable, *make], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        make_records(root / "records")
         share = -(-options.kills // len(options.kinds))
         header = ("run", "kills", "in a save", "numbers compared", "different", "unreadable states")
         print_table(header, (soak_kind(root, kind, share, options) for kind in options.kinds))

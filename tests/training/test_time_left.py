@@ -15,7 +15,6 @@ def make(training=TRAINING, **options):
     """Returns what estimates a run of 15 tokens a step, of which one takes a second."""
     time_left = TimeLeft(training, RunOptions(**{"save_steps": 1000} | options))
     time_left.tokens_per_second = 15.0
-    time_left.save_seconds = 0.0
     return time_left
 
 
@@ -26,9 +25,8 @@ def test_saves_to_come_are_counted_with_that_which_is_due(step, count):
     assert time_left.describe(step) == f"0:{count:02}:{100 - step:02} left"
 
 
-def test_evaluations_to_come_are_counted_by_the_last_one():
+def test_evaluations_to_come_are_counted():
     time_left = make(eval_every=30)
-    time_left.evaluation_seconds = 7.0
     time_left.evaluation_seconds = 60.0
     assert time_left.describe(70) == "0:02:30 left"  # at steps 90 and 100
 

@@ -27,16 +27,12 @@ class LSTMModel(RecurrentModel):
         https://arxiv.org/abs/1409.2329.
     """
 
-    def __init__(self, config, *, seed=None, remat=False, name="lstm", **kwargs):
-        super().__init__(config, seed=seed, remat=remat, name=name, **kwargs)
-
     def _make_layer(self, index):
         return LSTMLayer(
             kernel_initializer=self._initializer, name=f"layer_{index}", dtype=self.dtype_policy
         )
 
 
-@keras.saving.register_keras_serializable(package="txl_tf")
 class LSTMLayer(RecurrentLayer):
     """A layer of an LSTM, with the arguments of `RecurrentLayer`.
 
@@ -47,13 +43,8 @@ class LSTMLayer(RecurrentLayer):
     Gates and cells are float32 under every dtype policy; the products are in the compute dtype.
 
     `keras.layers.LSTM` cannot clear the state within a segment, and keeps the cells in the compute
-    dtype. It is slower by a factor of 1.5 to 6 on CPUs (docs/lstm-qrnn.md): it multiplies each
-    input by itself, and the gradient of its loop adds up the gradient of U step by step.
-
-    >>> layer, state = LSTMLayer(), (ops.zeros((2, 6)), ops.zeros((2, 6)))
-    >>> hidden, state = layer(ops.zeros((2, 3, 6)), state)
-    >>> hidden.shape == (2, 3, 6), len(state)
-    (True, 2)
+    dtype. It is slower by a factor of 1.5 to 6 on CPUs (docs/lstm-qrnn.md): it multiplies the
+    inputs one by one, and accumulates the gradient of U step by step.
 
     References:
         Hochreiter and Schmidhuber 1997, Long short-term memory.

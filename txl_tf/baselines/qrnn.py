@@ -28,9 +28,6 @@ class QRNNModel(RecurrentModel):
         https://arxiv.org/abs/1803.08240.
     """
 
-    def __init__(self, config, *, seed=None, remat=False, name="qrnn", **kwargs):
-        super().__init__(config, seed=seed, remat=remat, name=name, **kwargs)
-
     def _make_layer(self, index):
         return QRNNLayer(
             window=2 if index == 0 else 1,
@@ -40,7 +37,6 @@ class QRNNModel(RecurrentModel):
         )
 
 
-@keras.saving.register_keras_serializable(package="txl_tf")
 class QRNNLayer(RecurrentLayer):
     """A layer of a QRNN with fo-pooling, with the arguments of `RecurrentLayer`.
 
@@ -48,34 +44,25 @@ class QRNNLayer(RecurrentLayer):
         c_t = sigmoid(f) c_{t-1} + (1 - sigmoid(f)) tanh(z)
         h_t = sigmoid(o) c_t
 
-    No product of matrices depends on the step before; the loop over the steps has a hand-written
-    gradient, as that of the LSTM. Gates and cells are float32 under every dtype policy; the
+    No matrix product depends on the previous step. The loop over the steps has a hand-written
+    gradient, like that of the LSTM. Gates and cells are float32 under every dtype policy; the
     products are in the compute dtype.
 
     Args:
         window: The number of inputs that the gates depend on: 1, or 2 with the one before.
-        kernel_initializer: As in `RecurrentLayer`.
-
-    >>> layer, state = QRNNLayer(window=2), (ops.zeros((2, 6)), ops.zeros((2, 6)))
-    >>> hidden, state = layer(ops.zeros((2, 3, 6)), state)
-    >>> hidden.shape == (2, 3, 6), len(state)
-    (True, 2)
 
     References:
         Bradbury et al. 2017, Quasi-recurrent neural networks, https://arxiv.org/abs/1611.01576.
     """
 
-    def __init__(self, *, window=1, kernel_initializer=None, **kwargs):
-        super().__init__(kernel_initializer=kernel_initializer, **kwargs)
+    def __init__(self, *, window, **kwargs):
+        super().__init__(**kwargs)
         self.window = window
 
     def build(self, input_shape, *_):
         width = input_shape[-1]
         self.kernel = self.add_gates("kernel", self.window * width, width, 3)
         self.bias = self.add_gate_biases(width, 3)
-
-    def get_config(self):
-        return super().get_config() | {"window": self.window}
 
     @staticmethod
     def read_segment(inputs, before, cells, kernel, bias, document_starts=None, counts=None):

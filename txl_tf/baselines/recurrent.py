@@ -35,9 +35,9 @@ class RecurrentLayer(keras.layers.Layer):
         Jozefowicz et al. 2015, An empirical exploration of recurrent network architectures.
     """
 
-    def __init__(self, *, kernel_initializer=None, **kwargs):
+    def __init__(self, *, kernel_initializer, **kwargs):
         super().__init__(autocast=False, **kwargs)  # the cells stay float32
-        self.kernel_initializer = keras.initializers.get(kernel_initializer or "glorot_uniform")
+        self.kernel_initializer = kernel_initializer
 
     def add_gates(self, name, n_rows, width, n_gates):
         """Returns a new kernel of gates side by side, (n_rows, n_gates width)."""
@@ -57,11 +57,6 @@ class RecurrentLayer(keras.layers.Layer):
     def call(self, inputs, state, document_starts=None, counts=None):
         weights = [as_tensor(weight, self.compute_dtype) for weight in self.trainable_weights]
         return self.read_segment(inputs, *state, *weights, document_starts, counts)
-
-    def get_config(self):
-        return super().get_config() | {
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer)
-        }
 
 
 def take_last(first, states, counts):
@@ -84,34 +79,15 @@ class RecurrentModel(SegmentModel):
     backpropagation through time). All weights exist after construction. A subclass defines
     `_make_layer(index)`, which returns a `RecurrentLayer`.
 
-    Args:
-        config: The `ModelConfig`.
-        seed: Seed of the initial weights and the dropout masks; `None` for a random one.
-        remat: Gradient checkpointing: the backward pass computes each layer again.
-
-    Call arguments:
-        ids: (B, T) int32 in [0, V).
-        memory: The memory that `initial_memory` or the last call returned.
-        span: `None`, or `AttentionSpan(0)`: there is no attention.
-        training: Whether to apply dropout.
-        document_starts: (B, T) bool, true where a token of `ids` begins a document: the state is
-            cleared before it. `None` if no document begins.
-        drops_output: Whether training applies the dropout of the last hidden states. If not, the
-            caller does, by `output_dropout`, and has the states before it, too.
-        filled: As for `TransformerXL`; it changes nothing, as an empty state is that of no token.
-
-    Returns:
-        hidden: (B, T, D) in the compute dtype, for `nll` and `log_probs`.
-        memory: The new memory, with the shapes of the old one.
-
-    Raises:
-        ValueError: If `document_starts` does not have the shape of `ids`, or if that shape is
-            unknown when a function is traced.
-        UserError: If the span is another one.
+    The constructor and a call take and return what those of `TransformerXL` do, with three
+    differences: `span` is `None` or `AttentionSpan(0)`, as there is no attention, and another one
+    raises a `UserError`; the state is cleared before a token where `document_starts` is true; and
+    `filled` changes nothing, as an empty state is that of no token.
     """
 
-    def __init__(self, config, **kwargs):
-        super().__init__(config, autocast=False, **kwargs)  # the cells stay float32
+    def __init__(self, config, *, name=None, **kwargs):
+        name = name or config.model_type
+        super().__init__(config, name=name, autocast=False, **kwargs)  # the cells stay float32
 
     @property
     def n_draws(self):
@@ -156,17 +132,10 @@ class RecurrentModel(SegmentModel):
         return run(hidden, *state, *weights)
 
     def initial_memory(self, batch_size, mem_len=0):
-        """Returns the memory before the first segment: zeros.
+        """Returns the memory of B rows before the first segment, zeros for each layer.
 
-        Args:
-            batch_size: Number of rows B.
-            mem_len: 0; `TransformerXL` has other lengths.
-
-        Returns:
-            For each layer a vector (B, D) in the compute dtype and the cells (B, D) float32.
-
-        Raises:
-            UserError: If `mem_len` is not 0.
+        They are a vector (B, D) in the compute dtype and the cells (B, D) float32. A `mem_len`
+        other than 0 raises a `UserError`.
         """
         self.config.check_reading(1, AttentionSpan(mem_len))
         shape = (batch_size, self.config.d_model)

@@ -19,9 +19,9 @@ class AttentionLengths(NamedTuple):
     """Scores of the same tokens with memories, or in windows, of several lengths.
 
     Args:
-        lengths: The memory lengths, ascending. With `same_length` they are the attention lengths;
-            otherwise a token attends to up to `tgt_len` tokens more. Or the lengths of sliding
-            windows, of which the last half of the targets count.
+        lengths: The lengths, ascending. Memory lengths are attention lengths with `same_length`;
+            otherwise a token attends to up to `tgt_len` tokens more. In sliding windows, only the
+            last half of the targets counts.
         scores: The score with each.
         initial: The length used in training ("PPL init" of table 6), one of `lengths`.
     """
@@ -38,7 +38,7 @@ class AttentionLengths(NamedTuple):
 
 
 def choose_lengths(initial: int, evaluated: int, limit: int | None = None) -> list[int]:
-    """Returns lengths around that of training, with that of the evaluation, 0 for none.
+    """Returns lengths around that of training, and that of the evaluation unless it is 0.
 
     >>> choose_lengths(128, 640)
     [64, 128, 256, 384, 512, 640, 768]

@@ -19,9 +19,9 @@ TERMS = ("a", "b", "c", "d")  # in the order of section 3.3
 class LayerAttention(NamedTuple):
     """The attention of a layer, for the S = M + T keys of the memory and the segment.
 
-    The softmax of the sum of the terms (a), (b), (c) and (d) (paper, section 3.3), which are
-    divided by sqrt(H), is `weights`. They are 0 where a query does not see the key. No token of the
-    query's text are an empty memory, and tokens of another document, which are treated like one.
+    `weights` is the softmax of the sum of the terms (a), (b), (c) and (d) (paper, section 3.3),
+    which are divided by sqrt(H). All are 0 where a query does not see the key. A key may also be a
+    place of the empty memory, or a token of another document, which counts as one.
     """
 
     weights: tf.Tensor  # (B, N, T, S) float32, as the model uses them
@@ -33,9 +33,9 @@ class LayerAttention(NamedTuple):
 class AttentionReader:
     """Reads segments of texts, and reduces the attention of each layer to what an analysis needs.
 
-    The attention is observed while the model reads, so the weights are those that it uses, and the
-    arrays of one layer are held at a time. `reduce` returns the tensors to keep of a layer, and
-    `finish` the result for a segment, from these of all layers and the hidden states (B, T, D).
+    The attention is observed while the model reads, so the weights are those that it uses, and only
+    the arrays of one layer are held at a time. `reduce` returns the tensors to keep of a layer.
+    `finish` turns those of all layers and the hidden states (B, T, D) into the result of a segment.
     `resets` tells whether the memory is reset where a document begins. Without `jit`, no graph is
     traced, which is faster for a single short text.
     """

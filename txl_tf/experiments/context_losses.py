@@ -44,8 +44,8 @@ class ContextReader:
 
     Each context is read from an empty, hidden memory, in the segments and with the span of the
     config: `LanguageModel.score` of a context and its target gives the same loss of the target.
-    Without a memory, the whole context is a single window, as long as the context. Only where the
-    model has a learned row for each place, longer contexts are cut off at the number of rows.
+    Without a memory, the whole context is a single window, as long as the context. If the model has
+    a learned row for each place, longer contexts are cut off at the number of rows.
 
     Args:
         model: The model.
@@ -98,7 +98,7 @@ class ContextReader:
             lengths = np.full(n_rows, context_len, np.int32)
             segments = cut_rows(windows, lengths, seg_len, uses_memory=not is_whole)
             for _, nats in score_segments(self._reader, segments):
-                losses[start : start + len(batch)] = nats[: len(batch)]  # the last ones remain
+                losses[start : start + len(batch)] = nats[: len(batch)]  # the last segment's
             report(len(batch) * n_before)
         return losses
 

@@ -17,7 +17,7 @@ from txl_tf.model import TransformerXL
 
 
 class TextTracer:
-    """Reads texts, each with an empty memory before it, for the predictions of their tokens.
+    """Reads texts, each from an empty memory, and returns the predictions of their tokens.
 
     The heads are all different, in ascending order. Texts of all lengths share one traced function.
     """

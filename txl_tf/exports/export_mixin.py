@@ -137,10 +137,10 @@ class ExportMixin:
         check_transformer(self.model.config, "an export")
         if format not in FORMATS:
             raise UserError(f"`format` must be one of {tuple(FORMATS)}. Received: {format!r}")
-        kind, own = FORMATS[format], get_kernel_dtype(self.model)
-        precisions = kind.precisions if kind.rounds_weights else (own,)
+        kind = FORMATS[format]
+        precisions = kind.precisions if kind.rounds_weights else (get_kernel_dtype(self.model),)
         if precision is None:
-            precision = "float32" if kind.rounds_weights else own
+            precision = precisions[0]
         if precision not in precisions:
             raise UserError(
                 f"`precision` must be one of {precisions} with format={format}"

@@ -72,7 +72,7 @@ class Card(NamedTuple):
 
 
 def find_records(model_dir: str, step: int) -> list[dict[str, Any]]:
-    """Returns the newest whole evaluation of a step of a run, of each split and each setting."""
+    """Returns the newest complete evaluation of a step for each split and each setting."""
     path = os.path.join(model_dir, EVALUATIONS_NAME)
     if not exists(path):
         return []

@@ -34,7 +34,7 @@ def make_onnx(step: TracedStep, precision: str) -> bytes:
 class _Matrices:
     """The matrices of a graph, each stored once, by rows.
 
-    With tied weights a table is taken from and multiplied with. Runtimes transpose and widen
+    With tied weights, the embedding and the softmax share a table. Runtimes transpose and widen
     constants once, when they load the file.
     """
 
@@ -64,7 +64,7 @@ class _Matrices:
         graph.initializer.extend([*others, *self._stored.values()])
 
     def _multiply(self, node: Any, rows: np.ndarray) -> None:
-        """Adds the product with rows (..., L, K) that a node stands for."""
+        """Replaces a node by one or more nodes that multiply its input with rows (..., L, K)."""
         (inputs, _), (output,) = node.input, node.output
         axes = (*range(rows.ndim - 2), rows.ndim - 1, rows.ndim - 2)
         if self._precision != "int8" or rows.size < _MIN_INT8_SIZE:
@@ -82,7 +82,7 @@ class _Matrices:
         self._add("Mul", [product, self._add("Mul", [factors, scale])], output)
 
     def _store(self, array: np.ndarray) -> str:
-        """Returns the name of a constant, as float32 if it is one of floats."""
+        """Stores an array once, and returns its name, or that of its cast from float16."""
         is_narrow = self._precision == "float16"
         array = np.ascontiguousarray(array, np.float16 if is_narrow else None)
         key = (array.dtype, array.shape, array.tobytes())

@@ -197,11 +197,6 @@ def choose_tokens_by_bins(
     is_allowed = [sampling.is_allowed[low:high] for low, high in bins]
     tokens = tf.where(is_allowed[0], head[:, :head_size], BANNED_LOGIT)
     clusters = head[:, head_size:]
-
-    def compute_logits(index: int) -> tf.Tensor:
-        logits = clusters[:, index - 1, None] + compute_inside(index)
-        return tf.where(is_allowed[index], logits, BANNED_LOGIT)
-
     tails = range(1, len(bins))
     shares = [_compute_share(compute_inside, index, is_allowed[index], uniforms) for index in tails]
     masses = tf.concat([tf.exp(tokens), tf.exp(clusters) * tf.stack(shares, axis=-1)], axis=-1)
@@ -210,18 +205,26 @@ def choose_tokens_by_bins(
     slots = find_slots(ends, masses, targets)
     likeliest = tf.argmax(tokens, axis=-1, output_type=tf.int32)
     found = _Found(slots, likeliest, tf.reduce_max(tokens, axis=-1))
+
+    def search_bin(index: int, found: _Found) -> _Found:
+        low, slot = bins[index][0], head_size + index - 1
+        logits = head[:, slot, None] + compute_inside(index)
+        logits = tf.where(is_allowed[index], logits, BANNED_LOGIT)  # (B, n_i)
+        masses = tf.exp(logits)
+        drawn = find_slots(tf.cumsum(masses, axis=-1), masses, targets - ends[:, slot - 1])
+        likeliest = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        top = tf.reduce_max(logits, axis=-1)
+        return _Found(
+            tf.where(slots == slot, low + drawn, found.drawn),
+            tf.where(top > found.best, low + likeliest, found.likeliest),
+            tf.maximum(top, found.best),
+        )
+
     for index in tails:
         slot = head_size + index - 1
         is_drawn, is_open = slots == slot, head[:, slot] > found.best
-        search = functools.partial(
-            _search_bin,
-            found,
-            functools.partial(compute_logits, index),
-            bins[index][0],
-            is_drawn,
-            targets - ends[:, slot - 1],
-        )
         is_needed = tf.reduce_any(tf.where(sampling.temperature > 0, is_drawn, is_open))
+        search = functools.partial(search_bin, index, found)
         found = tf.cond(is_needed, search, functools.partial(_Found, *found))
     return tf.where(sampling.temperature > 0, found.drawn, found.likeliest)
 
@@ -237,28 +240,4 @@ def _compute_share(
         tf.reduce_all(is_allowed),
         lambda: tf.ones_like(uniforms),
         lambda: tf.reduce_sum(tf.where(is_allowed, tf.exp(compute_inside(index)), 0.0), axis=-1),
-    )
-
-
-def _search_bin(
-    found: _Found,
-    compute_logits: Callable[[], tf.Tensor],
-    low: int,
-    is_drawn: tf.Tensor,
-    targets: tf.Tensor,
-) -> _Found:
-    """Returns the tokens found, after a search of the bin with the first id `low` and the logits.
-
-    The rows `is_drawn`, (B,) bool, draw their token from this bin, beyond the probability
-    `targets`, (B,), of its first tokens.
-    """
-    logits = compute_logits()  # (B, n_i)
-    masses = tf.exp(logits)
-    drawn = low + find_slots(tf.cumsum(masses, axis=-1), masses, targets)
-    likeliest = low + tf.argmax(logits, axis=-1, output_type=tf.int32)
-    top = tf.reduce_max(logits, axis=-1)
-    return _Found(
-        tf.where(is_drawn, drawn, found.drawn),
-        tf.where(top > found.best, likeliest, found.likeliest),
-        tf.maximum(top, found.best),
     )

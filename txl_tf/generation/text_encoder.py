@@ -51,17 +51,16 @@ class TextEncoder:
         encoded = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
         return make_text_chunk(self._get_vocabulary(), ids, encoded, name)
 
-    def find_ids(self, symbols: Iterable[str]) -> tuple[int, ...]:
-        """Returns the ids of symbols such as "<unk>", or of texts of one token such as "."."""
-        return tuple(map(self._find_id, symbols))
-
     def make_stops(self, stops: str | Iterable[str]) -> Stops | None:
         """Returns the stops; `None` if there are none."""
         listed = [stops] if isinstance(stops, str) else list(stops)
         return Stops(self._get_vocabulary(), listed) if listed else None
 
-    def _find_id(self, symbol: str) -> int:
-        """Returns the id of a symbol or text; at level "byte", "4" is the digit."""
+    def find_id(self, symbol: str) -> int:
+        """Returns the id of a symbol such as "<unk>", or of a text of one token such as ".".
+
+        At level "byte", where symbols are numbers, "4" is the digit.
+        """
         vocabulary = self._get_vocabulary()
         by_text, by_name = find_token(vocabulary, symbol), vocabulary.find_id(symbol)
         for found in (by_text, by_name) if vocabulary.level == "byte" else (by_name, by_text):

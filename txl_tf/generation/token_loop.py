@@ -244,8 +244,12 @@ class TokenLoop:
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the output of a layer, (B, S, D), and its ring buffers with the new tokens."""
         layer, n_new = self.cached.model.decoder_layers[index], hidden.shape[1]
+        n_heads, d_head = layer.attention.n_head, layer.attention.d_head
         projected = matmul_rows(hidden, layer.attention.qkv_kernel)
-        query, key, value = (self._split_heads(part) for part in tf.split(projected, 3, axis=-1))
+        query, key, value = (
+            tf.reshape(part, [-1, n_new, n_heads, d_head])
+            for part in tf.split(projected, 3, axis=-1)
+        )
         keys, values = state.keys[index], state.values[index]
         for token in range(n_new):
             # Write before reading, so that the ring buffer is updated in place.
@@ -256,7 +260,6 @@ class TokenLoop:
             layer.attention.add_bias(query, tf.cast(bias, self.dtype))
             for bias in self.cached.model.get_biases(index)
         )
-        n_heads, d_head = query.shape[2:]
         content = tf.transpose(content_query, [0, 2, 1, 3])
         content = tf.reshape(content, [-1, n_new, d_head]) @ keys
         content = tf.reshape(content, [-1, n_heads, n_new, self._ring_len])
@@ -323,26 +326,20 @@ class TokenLoop:
         ]
         return tf.stack(rotated, axis=2)
 
-    def _split_heads(self, states: tf.Tensor) -> tf.Tensor:
-        """Returns states (B, S, N H) as (B, S, N, H)."""
-        config = self.cached.model.config
-        return tf.reshape(states, [-1, states.shape[1], config.n_head, config.d_head])
-
     def restore_kernels(self, state: LoopState) -> contextlib.AbstractContextManager[None]:
-        """Returns the context of the loop."""
+        """Returns the context of the loop, which restores packed kernels once for many rows."""
         if self._has_few_rows(state):
             return contextlib.nullcontext()
         return restore_kernels(self.cached.model.kernels, self.dtype)
 
     def _multiply_by_rows(self, state: LoopState) -> contextlib.AbstractContextManager[None]:
-        """Returns the context of one step."""
+        """Returns the context of a step, which multiplies few rows with the stored kernels."""
         if not self._has_few_rows(state):
             return contextlib.nullcontext()
         return use_product(functools.partial(multiply_rows, guard=state.next_slot >= 0))
 
     def _has_few_rows(self, state: LoopState) -> bool:
-        n_rows = state.filled.shape[0]
-        return self.is_compiled and n_rows is not None and n_rows <= MAX_SINGLE_ROWS
+        return self.is_compiled and state.filled.shape[0] <= MAX_SINGLE_ROWS
 
 
 def take_positions(cached: CachedModel) -> tuple[tf.Tensor, ...]:

@@ -6,6 +6,7 @@ from keras import ops
 from txl_tf.config import ModelConfig
 from txl_tf.layers.bin_loss import compute_bin_nll, compute_nll, is_taken_at_once
 from txl_tf.layers.fused.matrix_products import matmul_rows_transposed
+from txl_tf.layers.packed_kernel import PackedKernel
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -19,8 +20,8 @@ class AdaptiveSoftmax(keras.layers.Layer):
 
     The logits of bin i are `h P^T W^T + b`, with the table W of the embedding (tied weights). The
     config decides whether P is the projection of the embedding, belongs to this layer, or does not
-    exist. Without cutoffs this is one softmax over the whole vocabulary. All computations are in
-    float32 under every dtype policy.
+    exist. Without cutoffs this is one softmax over the whole vocabulary. The products of losses are
+    computed in the dtype of `hidden`, all else in float32 under every dtype policy.
 
     Args:
         config: The `ModelConfig`.
@@ -51,7 +52,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
     """
 
     def __init__(self, config, *, kernel_initializer=None, **kwargs):
-        super().__init__(**kwargs | {"dtype": "float32"})
+        super().__init__(**kwargs | {"dtype": "float32", "autocast": False})
         self.config = ModelConfig.from_json(config) if isinstance(config, dict) else config
         self.kernel_initializer = keras.initializers.get(kernel_initializer or "random_normal")
 
@@ -89,7 +90,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
             bins += ops.cast(targets >= cutoff, "int32")
         head_size = self.config.bins[0][1]
         head_targets = ops.where(bins == 0, targets, head_size + bins - 1)
-        head, *tails = self._read_bins(embedding)
+        head, *tails = self._read_bins(embedding, hidden.dtype)
         if temperature != 1:
             self.config.check_temperature(temperature)
             table, bias, projection = head
@@ -183,15 +184,22 @@ class AdaptiveSoftmax(keras.layers.Layer):
             weights.append((table, bias, projection))
         return weights
 
-    def _read_bins(self, embedding):
-        """Returns `get_bin_weights` as tensors; the head has the rows of bin 0 and the clusters."""
-        head, *tails = (
-            tuple(None if weight is None else ops.convert_to_tensor(weight) for weight in weights)
-            for weights in self.get_bin_weights(embedding)
-        )
+    def _read_bins(self, embedding, dtype):
+        """Returns `get_bin_weights` as tensors; the head has the rows of bin 0 and the clusters.
+
+        Packed tables have a dtype, the other weights that in which they are stored.
+        """
+
+        def read(weight):
+            if isinstance(weight, PackedKernel):
+                return weight.restore(dtype)
+            return None if weight is None else ops.convert_to_tensor(weight)
+
+        head, *tails = (tuple(map(read, weights)) for weights in self.get_bin_weights(embedding))
         if self.config.cutoffs:
             table, bias, projection = head
-            table = ops.concatenate([table, self.cluster_weight], axis=0)
+            clusters = ops.cast(self.cluster_weight, table.dtype)
+            table = ops.concatenate([table, clusters], axis=0)
             head = table, ops.concatenate([bias, self.cluster_bias], axis=0), projection
         return [head, *tails]
 
@@ -222,4 +230,4 @@ class AdaptiveSoftmax(keras.layers.Layer):
 def _compute_logits(hidden, table, bias, projection):
     if projection is not None:
         hidden = matmul_rows_transposed(hidden, projection)
-    return matmul_rows_transposed(hidden, table) + bias
+    return ops.cast(matmul_rows_transposed(hidden, table), "float32") + bias

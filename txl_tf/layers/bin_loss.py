@@ -8,9 +8,11 @@ from keras import ops
 
 from txl_tf.layers.custom_gradient import as_tensor, custom_gradient
 from txl_tf.layers.fused.fusion import chain
+from txl_tf.layers.fused.matrix_products import multiply_rounded
 
 LOGITS_PER_CHUNK = 2**24  # 64 MiB of float32
-UNKNOWN_CHUNK = 32  # tokens, if their number is not known when a function is traced
+# Tokens; fewer would read the table of a bin more often, and take hardly less time.
+SMALLEST_CHUNK = 32
 _N_CHUNKS = 8  # for all tokens; a tail bin needs some of these, and its last one is not full
 _LARGE = 1e30
 
@@ -22,10 +24,13 @@ def choose_chunk(n_tokens: int | None, n_rows: int) -> int:
         n_tokens: Number of all tokens; `None` if it is not known when a function is traced.
         n_rows: Number of logits of each token.
 
-    >>> choose_chunk(1024, 8000), choose_chunk(9600, 200_000)
-    (128, 83)
+    >>> choose_chunk(1024, 8000), choose_chunk(9600, 200_000), choose_chunk(100, 8000)
+    (128, 83, 32)
     """
-    share = UNKNOWN_CHUNK if n_tokens is None else -(-n_tokens // _N_CHUNKS)
+    if n_tokens is None:
+        share = SMALLEST_CHUNK
+    else:
+        share = min(n_tokens, max(SMALLEST_CHUNK, -(-n_tokens // _N_CHUNKS)))
     return max(1, min(share, LOGITS_PER_CHUNK // n_rows))
 
 
@@ -76,7 +81,7 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
     the logits of only one chunk are in memory at a time.
 
     Args:
-        hidden: (n, D) float32.
+        hidden: (n, D). The products are computed in its dtype, all else in float32.
         weight: (n_i, E_i), the rows of the bin's tokens.
         bias: (n_i,).
         projection: (E_i, D) or `None`.
@@ -88,7 +93,7 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
     Returns:
         (n,) float32, in the order of `hidden`.
     """
-    n_tokens = ops.shape(hidden)[0]
+    n_tokens, dtype = ops.shape(hidden)[0], hidden.dtype
     chunk = choose_chunk(hidden.shape[0], weight.shape[0])
     n_chunks = (count + chunk - 1) // chunk
 
@@ -102,14 +107,17 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
 
     def compute_logits(hidden, weight, bias, *projection):
         for kernel in projection:
-            hidden = ops.matmul(hidden, ops.transpose(kernel))
-        return hidden, ops.matmul(hidden, ops.transpose(weight)) + bias
+            hidden = multiply_rounded(hidden, kernel, dtype, transpose_right=True)
+        return hidden, multiply_rounded(hidden, weight, dtype, transpose_right=True) + bias
 
     def pick_targets(tokens):
         return ops.clip(ops.take(targets, tokens), 0, weight.shape[0] - 1)
 
     @custom_gradient
-    def compute(hidden, *weights):
+    def compute(hidden, weight, bias, *projection):
+        # Rounded once, not in each chunk.
+        weights = [ops.cast(weight, dtype), bias, *(ops.cast(part, dtype) for part in projection)]
+
         def add_chunk(index, nll, log_sums):
             tokens, valid = locate(index)
             _, logits = compute_logits(ops.take(hidden, tokens, axis=0), *weights)
@@ -117,7 +125,7 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
             new_nll, new_log_sums = (ops.where(valid, values, 0.0) for values in new)
             return _add_rows(nll, tokens, new_nll), _add_rows(log_sums, tokens, new_log_sums)
 
-        zeros = ops.zeros((n_tokens,), hidden.dtype)
+        zeros = ops.zeros((n_tokens,), "float32")
         nll, log_sums = _loop(n_chunks, add_chunk, zeros, zeros)
 
         def compute_gradients(upstream):
@@ -129,21 +137,23 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
                 # Tokens outside the bin have arbitrary logits; their probabilities must be 0.
                 log_sum = ops.where(valid, ops.take(log_sums, tokens), _LARGE)
                 d_logits = differentiate_logits(logits, pick_targets(tokens), log_sum, scale)
-                d_rows = ops.matmul(d_logits, weights[0])
-                d_new = [ops.matmul(ops.transpose(d_logits), projected), ops.sum(d_logits, axis=0)]
+                d_rows = multiply_rounded(d_logits, weights[0], dtype)
+                d_weight = multiply_rounded(d_logits, projected, dtype, transpose_left=True)
+                d_new = [d_weight, ops.sum(d_logits, axis=0)]
                 for kernel in weights[2:]:
-                    d_new.append(ops.matmul(ops.transpose(d_rows), rows))
-                    d_rows = ops.matmul(d_rows, kernel)
+                    d_new.append(multiply_rounded(d_rows, rows, dtype, transpose_left=True))
+                    d_rows = multiply_rounded(d_rows, kernel, dtype)
                 d_weights = [old + new for old, new in zip(d_weights, d_new, strict=True)]
                 return _add_rows(d_hidden, tokens, d_rows), *d_weights
 
-            zeros = [ops.zeros_like(tensor) for tensor in (hidden, *weights)]
-            return _loop(n_chunks, add_chunk_gradients, *zeros)
+            zeros = [ops.zeros_like(tensor, "float32") for tensor in (hidden, *weights)]
+            d_hidden, *d_weights = _loop(n_chunks, add_chunk_gradients, *zeros)
+            return ops.cast(d_hidden, dtype), *d_weights
 
         return nll, compute_gradients
 
     tensors = [weight, bias] if projection is None else [weight, bias, projection]
-    return compute(hidden, *(as_tensor(tensor, hidden.dtype) for tensor in tensors))
+    return compute(hidden, *(as_tensor(tensor, tensor.dtype) for tensor in tensors))
 
 
 def _add_rows(rows, indices, values):

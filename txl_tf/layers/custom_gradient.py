@@ -6,7 +6,7 @@ from keras import ops
 
 
 def as_tensor(weight, dtype="float32"):
-    """Returns a weight as a tensor, which custom gradients take; they take no variables."""
+    """Returns a weight as a tensor, because custom gradients do not take variables."""
     # A reshape, because a cast to its own dtype may return the variable.
     return ops.reshape(ops.cast(weight, dtype), weight.shape)
 

@@ -55,7 +55,16 @@ class Dropout(keras.layers.Layer):
     def call(self, inputs, training=False):
         if not training or not self.rate:
             return inputs
-        return drop(inputs, self.seed_generator.next(), rate=self.rate, is_locked=self.is_locked)
+        seed, rule = self.seed_generator.next(), {"rate": self.rate, "is_locked": self.is_locked}
+
+        @custom_gradient
+        def drop(inputs, seed):
+            def compute_gradients(upstream):  # computes the mask again
+                return _drop(upstream, seed, **rule), None
+
+            return _drop(inputs, seed, **rule), compute_gradients
+
+        return drop(inputs, seed)
 
     def get_config(self):
         return super().get_config() | {
@@ -69,8 +78,8 @@ class Dropout(keras.layers.Layer):
 class WordDropout(keras.layers.Layer):
     """Drops words in training: all positions that hold a dropped word become zeros.
 
-    So whole rows of the table of embeddings are dropped, with one mask for all rows of a batch, and
-    the others are scaled up (Merity et al. 2017, section 4.3). The softmax keeps its rows.
+    This drops rows of the embedding table and scales up the others (Merity et al. 2017, section
+    4.3). All rows of a batch share one mask. The softmax keeps its rows.
 
     Args:
         rate: Fraction of the words to drop, in [0, 1).
@@ -107,29 +116,6 @@ class WordDropout(keras.layers.Layer):
 
     def get_config(self):
         return super().get_config() | {"rate": self.rate, "seed": self.seed}
-
-
-def drop(inputs, seed, *, rate, is_locked=False):
-    """Returns inputs with dropout; the backward pass computes the mask again.
-
-    Args:
-        inputs: A tensor of any shape and floating dtype; (..., T, D) if the mask is locked.
-        seed: (2,) integers, the seed of the mask.
-        rate: Fraction of the entries to drop, in [0, 1).
-        is_locked: Whether all positions have the same mask.
-
-    Returns:
-        A tensor of the shape and dtype of `inputs`.
-    """
-
-    @custom_gradient
-    def compute(inputs, seed):
-        def compute_gradients(upstream):
-            return _drop(upstream, seed, rate=rate, is_locked=is_locked), None
-
-        return _drop(inputs, seed, rate=rate, is_locked=is_locked), compute_gradients
-
-    return compute(inputs, seed)
 
 
 @chain
@@ -181,13 +167,7 @@ def make_keep_mask(shape, rate, seed):
 def make_index_mask(indices, rate, seed):
     """Returns the entries of a mask (V,) from `make_keep_mask` at indices, without the others.
 
-    Args:
-        indices: Integers in [0, V), of any shape.
-        rate: As in `make_keep_mask`.
-        seed: As in `make_keep_mask`.
-
-    Returns:
-        A bool tensor of the shape of `indices`.
+    The indices are integers in [0, V) of any shape, which is the shape of the result.
     """
     first_key, second_key = make_keys(seed)
     terms = ops.cast(indices, "uint32") * _constant(WEYL_STEP)

@@ -119,7 +119,7 @@ class ShawEncoding(Encoding):
 class BiasedShawEncoding(ShawEncoding):
     """Like `ShawEncoding`, with the bias u of each layer and a learned bias for each distance.
 
-    So it is in the authors' PyTorch code of 2019. The bias d of a distance is the last entry of r,
+    The authors' PyTorch code of 2019 does this. The bias d of a distance is the last entry of r,
     and v has a 1 there, so W = H + 1.
     """
 

@@ -48,7 +48,6 @@ class FeedForward(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.d_inner = d_inner
-        self.dropout_rate = dropout
         self.seed = read_seed(seed)
         self.kernel_initializer = keras.initializers.get(kernel_initializer or "glorot_uniform")
         self.dropout = Dropout(
@@ -75,7 +74,7 @@ class FeedForward(keras.layers.Layer):
     def get_config(self):
         return super().get_config() | {
             "d_inner": self.d_inner,
-            "dropout": self.dropout_rate,
+            "dropout": self.dropout.rate,
             "is_locked": self.dropout.is_locked,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "seed": self.seed,
@@ -83,9 +82,9 @@ class FeedForward(keras.layers.Layer):
 
 
 class _Dense(keras.layers.Layer):
-    """A dense layer whose weights are read in float32 wherever that happens.
+    """A dense layer whose weights stay float32 until they are used.
 
-    Keras would cast them within its calls alone: `keras.remat` computes outside of them, too.
+    Keras casts weights only within the call of a layer, but `keras.remat` also computes outside.
     """
 
     def __init__(self, units, *, kernel_initializer, **kwargs):

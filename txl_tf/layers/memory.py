@@ -75,10 +75,9 @@ def update_memory(memory, hidden, same_document=None):
     hidden = ops.cast(hidden[:, max(0, tgt_len - mem_len) :], memory.dtype)
     if mem_len > tgt_len:
         hidden = ops.concatenate([memory[:, tgt_len:], hidden], axis=1)
-    states = hidden if mem_len else memory
     if same_document is not None:
-        states = ops.where(same_document[:, -1, tgt_len:, None], states, 0)
-    return ops.stop_gradient(states)
+        hidden = ops.where(same_document[:, -1, tgt_len:, None], hidden, 0)
+    return ops.stop_gradient(hidden)
 
 
 def clear_rows(state, rows):

@@ -78,7 +78,6 @@ class RelativeAttention(keras.layers.Layer):
         super().__init__(**kwargs)
         self.n_head = n_head
         self.d_head = d_head
-        self.dropatt = dropatt
         self.projects_positions = projects_positions
         self.seed = read_seed(seed)
         self.kernel_initializer = keras.initializers.get(kernel_initializer or "glorot_uniform")
@@ -123,30 +122,26 @@ class RelativeAttention(keras.layers.Layer):
     def project(self, hidden, memory, training=False):
         """Returns q (B, T, N, H) and k, v (B, S, N, H)."""
         d_heads = self.n_head * self.d_head
-        segment, old = matmul_rows(hidden, self.qkv_kernel), memory
-        if memory.shape[1]:
-            # The memory is projected separately from the segment: its backward pass then computes
-            # gradients of the kernel only, half the work of a single product over both.
-            kernel = ops.cast(self.qkv_kernel, self.compute_dtype)
-            old = ops.matmul(ops.stop_gradient(memory), kernel[:, d_heads:])
+        segment = matmul_rows(hidden, self.qkv_kernel)
+        # The memory is projected separately from the segment: its backward pass then computes
+        # gradients of the kernel only, half the work of a single product over both.
+        kernel = ops.cast(self.qkv_kernel, self.compute_dtype)
+        old = ops.matmul(ops.stop_gradient(memory), kernel[:, d_heads:])
         segment, old = self.drop_projections(segment, old, training=training)
         query, keys, values = ops.split(segment, 3, axis=-1)
-        if memory.shape[1]:
-            old_keys, old_values = ops.split(old, 2, axis=-1)
-            keys = ops.concatenate([old_keys, keys], axis=1)
-            values = ops.concatenate([old_values, values], axis=1)
+        old_keys, old_values = ops.split(old, 2, axis=-1)
+        keys = ops.concatenate([old_keys, keys], axis=1)
+        values = ops.concatenate([old_values, values], axis=1)
         return self._split_heads(query), self._split_heads(keys), self._split_heads(values)
 
     def drop_projections(self, segment, old, training=False):
         """Returns the projections of segment (B, T, 3 N H) and memory (B, M, 2 N H) with dropout.
 
-        Both have one mask (B, S, 3 N H), of which the memory's queries do not exist.
+        One mask (B, S, 3 N H) covers both; its part for the queries of the memory is not used.
         """
         if not training or not self.qkv_dropout.rate:
             return segment, old
         mem_len, d_heads = old.shape[1], self.n_head * self.d_head
-        if not mem_len:
-            return self.qkv_dropout(segment, training=True), old
         old = ops.pad(old, [(0, 0), (0, 0), (d_heads, 0)])
         dropped = self.qkv_dropout(ops.concatenate([old, segment], axis=1), training=True)
         return dropped[:, mem_len:], dropped[:, :mem_len, d_heads:]
@@ -194,7 +189,7 @@ class RelativeAttention(keras.layers.Layer):
         return super().get_config() | {
             "n_head": self.n_head,
             "d_head": self.d_head,
-            "dropatt": self.dropatt,
+            "dropatt": self.dropout.rate,
             "qkv_dropout": self.qkv_dropout.rate,
             "is_locked": self.qkv_dropout.is_locked,
             "projects_positions": self.projects_positions,

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from unittest import mock
 
 import keras
 import numpy as np
@@ -23,10 +24,7 @@ from txl_tf.release.reference import LayerTrace, SegmentTrace
 TOLERANCE, WHOLE_TOLERANCE = 2e-5, 1e-3
 # LayerNorm is also compared on small states; at this scale an epsilon of 1e-9 shows.
 SMALL = 1e-3
-TGT_LEN, BATCH_SIZE = 8, 2
-# The memory is longer than a segment, so that it keeps states of several segments. Some distances
-# are clamped, and others are not.
-SPANS = (AttentionSpan(12), AttentionSpan(12, same_length=True, clamp_len=7))
+BATCH_SIZE = 2
 LAYER_TERMS = ("memory", "content", "position", "mask", "output", "LayerNorm", "feed-forward")
 EMBEDDING, SOFTMAX, END_TO_END = "embedding bin", "softmax bin", "end to end"
 # The usual mistakes in each term, as seen in ports of the release.
@@ -73,8 +71,8 @@ def compare_model(
     model: TransformerXL,
     variables: reference.Variables,
     *,
-    tgt_len: int = TGT_LEN,
-    spans: Sequence[AttentionSpan] = SPANS,
+    tgt_len: int,
+    spans: Sequence[AttentionSpan],
 ) -> list[Check]:
     """Compares a float32 model with the reference on segments with memory, once for each span.
 
@@ -101,7 +99,7 @@ def compare_model(
     return checks
 
 
-def draw_text(config: ModelConfig, tgt_len: int = TGT_LEN, *, seed: int = 0) -> np.ndarray:
+def draw_text(config: ModelConfig, tgt_len: int, *, seed: int = 0) -> np.ndarray:
     """Returns ids (B, n T + 1) of two segments, or more if they are very short.
 
     The first and the last id of every bin occur both as an input and as a target, because only they
@@ -283,12 +281,8 @@ def _replace_call(
     stack: contextlib.ExitStack, layer: Any, call: Callable[..., Any], *arguments: Any
 ) -> None:
     """Replaces the call of a layer until the stack ends; the new call gets the original one."""
-    own = vars(layer).get("call")  # set on this layer alone, for example by a test
-    if own is None:
-        stack.callback(delattr, layer, "call")
-    else:
-        stack.callback(setattr, layer, "call", own)
-    layer.call = functools.partial(call, layer.call, *arguments)
+    new_call = functools.partial(call, layer.call, *arguments)
+    stack.enter_context(mock.patch.object(layer, "call", new_call))
 
 
 def find_first(checks: list[Check]) -> Check | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from txl_tf.data.text.vocabulary import SYMBOL_RULES, Level, Vocabulary
 from txl_tf.errors import UserError, explain_errors
+from txl_tf.preparation.corpora import SPLITS
 from txl_tf.release.pickles import (
     MAX_KEY_LENGTH,
     NAMES,
@@ -21,7 +22,6 @@ from txl_tf.release.pickles import (
 _EOS, _SENTENCE = "<eos>", "<S>"
 _UNKNOWN = ("<unk>", "<UNK>")
 _SPACE = "_"
-_SPLITS = ("train", "valid", "test")
 # The level and the end-of-line symbol of the release's data sets.
 _KINDS: dict[str, tuple[Level, str | None]] = {
     "text8": ("char", None),
@@ -76,9 +76,6 @@ def read_corpus(path: str | os.PathLike[str], dataset: str | None = None) -> Cor
         dataset: The name of the data set, instead of the one in the file. It decides only what
             the vocabulary leaves open.
 
-    Returns:
-        The data set.
-
     Raises:
         UserError: If the file cannot be read, is damaged, contains a name that a corpus does not
             need, or holds symbols or ids that no `Vocabulary` can have.
@@ -97,17 +94,9 @@ def read_corpus(path: str | os.PathLike[str], dataset: str | None = None) -> Cor
 
 
 def load_vocabulary(path: str | os.PathLike[str], dataset: str | None = None) -> Vocabulary:
-    """Reads the vocabulary of a `cache.pkl` of Python 2 or 3. Nothing in it is executed.
+    """Reads the vocabulary of a `cache.pkl` that holds a corpus or only a vocabulary.
 
-    Args:
-        path: The file, which holds a corpus or only a vocabulary.
-        dataset: As in `read_corpus`.
-
-    Returns:
-        The vocabulary.
-
-    Raises:
-        UserError: As `read_corpus`.
+    Arguments and errors are those of `read_corpus`.
     """
     with explain_errors(f"`{path}` cannot be read", UserError, OSError):
         return _read_vocabulary(read_pickle_file(path, _ALLOWED), dataset)[0]
@@ -214,9 +203,9 @@ def _read_cutoffs(cutoffs: Any, n_symbols: int) -> tuple[int, ...]:
 
 
 def _read_splits(attributes: Mapping[str, Any], n_symbols: int) -> dict[str, np.ndarray]:
-    """Returns the ids of the splits, but of those whose texts are left in files."""
+    """Returns the ids of the splits, without those whose texts the release left in files."""
     splits = {}
-    for split in _SPLITS:
+    for split in SPLITS:
         found = attributes.get(split)
         if found is None or (type(found) is list and all(type(x) in (str, bytes) for x in found)):
             continue

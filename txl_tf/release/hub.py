@@ -75,11 +75,8 @@ _ONLY = {
 }
 
 
-_FILE_NAMES = _SAFETENSORS, _INDEX, _TORCH = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-)
+_SAFETENSORS, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_TORCH = "pytorch_model.bin"
 _BIASES = ("r_w_bias", "r_r_bias")
 _FREQUENCIES = "transformer.pos_emb.inv_freq"  # of the sinusoids, which are not weights
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -119,7 +116,7 @@ def is_hub_folder(folder: str) -> bool:
 
     Weight files with the names of that library are enough, whatever the config states.
     """
-    if any(Path(folder, name).is_file() for name in _FILE_NAMES):
+    if any(Path(folder, name).is_file() for name in (_SAFETENSORS, _INDEX, _TORCH)):
         return True
     try:
         return _read_object(Path(folder, _CONFIG_NAME)).get("model_type") == MODEL_TYPE
@@ -146,7 +143,7 @@ def read_hub_config(folder: str) -> HubConfig:
 
 
 def load_hub_model(folder: str) -> tuple[TransformerXL, EvalConfig]:
-    """Returns the model of a folder, and the way in which Hugging Face transformers reads with it.
+    """Returns the model of a folder, and the config with which Hugging Face transformers reads.
 
     The weights are in model.safetensors, its shards, or pytorch_model.bin, in this order of
     preference. Weights of 16 bits become float32.
@@ -212,7 +209,7 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _translate(settings: dict[str, Any]) -> HubConfig:
-    """Returns the configs for the settings of Hugging Face transformers, if there are any."""
+    """Returns the configs that express the settings of Hugging Face transformers."""
     settings = {_ALIASES.get(name, name): value for name, value in settings.items()}
     if settings.get("model_type") != MODEL_TYPE:
         found = json.dumps(settings.get("model_type"))
@@ -275,9 +272,9 @@ def list_weights(model: TransformerXL) -> Iterator[Weight]:
 
 
 def _list_ties(config: ModelConfig) -> dict[str, str]:
-    """Returns the second names of tensors, and the first names that they stand for.
+    """Returns the other name of each tied tensor, and the name that `list_weights` has for it.
 
-    A .bin holds both, a .safetensors only one of them.
+    A .bin holds the tensor under both names, a .safetensors under one of them.
     """
     ties = {}
     n_tables = len(config.bins) if config.div_val > 1 else 1

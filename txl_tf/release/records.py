@@ -24,11 +24,11 @@ import tensorflow as tf
 from txl_tf.data.files import check_folder
 from txl_tf.data.records.format import RecordError, RecordsInfo
 from txl_tf.data.records.writing import check_replaceable, write_records
+from txl_tf.preparation.corpora import SPLITS
 from txl_tf.release.corpus import load_vocabulary
 
 _INFO_NAME = re.compile(r"record_info-(\w+)\.bsz-(\d+)\.tlen-(\d+)(?:\.core-(\d+))?\.json")
 _CORPUS_INFO, _CACHE = "corpus-info.json", "cache.pkl"
-_SPLITS = ("train", "valid", "test")
 
 
 class Listing(NamedTuple):
@@ -65,8 +65,8 @@ def convert_records(
     folder = next(iter(listings.values()))[0].path.parent
     corpus = _find_file(folder, _CORPUS_INFO)
     try:
-        dataset = str(json.loads(corpus.read_bytes())["dataset"])
-        bounds = json.loads(corpus.read_bytes())["cutoffs"]
+        info = json.loads(corpus.read_bytes())
+        dataset, bounds = str(info["dataset"]), info["cutoffs"]
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"`{corpus}` does not describe a corpus of the 2019 release") from error
     vocabulary = load_vocabulary(_find_file(folder, _CACHE), dataset)
@@ -91,7 +91,7 @@ def _find_listings(folder: Path) -> dict[str, list[Listing]]:
         if match and int(match[2]):
             listing = Listing(path, int(match[2]), is_tpu=match[4] is not None)
             found.setdefault(match[1], []).append(listing)
-    known = [split for split in _SPLITS if split in found]
+    known = [split for split in SPLITS if split in found]
     return {split: found[split] for split in dict.fromkeys([*known, *found])}
 
 

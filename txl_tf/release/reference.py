@@ -65,8 +65,6 @@ def trace_segment(
     targets: np.ndarray,
     memory: tuple[np.ndarray, ...],
     span: AttentionSpan,
-    *,
-    epsilon: float = EPSILON,
 ) -> SegmentTrace:
     """Runs the model on a segment, and returns all intermediate results, in float64.
 
@@ -77,7 +75,7 @@ def trace_segment(
     embeddings = hidden = embed(variables, config, ids)
     layers, new_memory = [], []
     for index, states in enumerate(memory):
-        layers.append(trace_layer(variables, config, index, hidden, states, span, epsilon=epsilon))
+        layers.append(trace_layer(variables, config, index, hidden, states, span))
         # The memory holds the *inputs* of a layer, the last M of them.
         new_memory.append(np.concatenate([states, hidden], axis=1)[:, ids.shape[1] :])
         hidden = layers[-1].output
@@ -144,8 +142,6 @@ def trace_layer(
     hidden: np.ndarray,
     memory: np.ndarray,
     span: AttentionSpan,
-    *,
-    epsilon: float = EPSILON,
 ) -> LayerTrace:
     """Runs layer `index` on its input (B, T, D) and memory (B, M, D)."""
     n_head, d_head, scope = config.n_head, config.d_head, f"{PREFIX}layer_{index}"
@@ -179,24 +175,22 @@ def trace_layer(
     content, position = content / np.sqrt(d_head), position / np.sqrt(d_head)
     weights = np.exp(log_softmax(np.where(mask, content + position, -np.inf)))
     attended = np.einsum("bnts,bsnh->btnh", weights, values).reshape(*hidden.shape[:2], -1) @ w_o
-    normed = normalize(variables, f"{scope}/rel_attn", hidden + attended, epsilon=epsilon)
+    normed = normalize(variables, f"{scope}/rel_attn", hidden + attended)
     inner = np.maximum(normed @ read("ff/layer_1/kernel") + read("ff/layer_1/bias"), 0)
     changed = inner @ read("ff/layer_2/kernel") + read("ff/layer_2/bias")
-    output = normalize(variables, f"{scope}/ff", normed + changed, epsilon=epsilon)
+    output = normalize(variables, f"{scope}/ff", normed + changed)
     scores = (content, position, mask, weights)
     return LayerTrace(
         memory, hidden, queries, keys, values, *scores, attended, normed, changed, output
     )
 
 
-def normalize(
-    variables: Variables, scope: str, states: np.ndarray, *, epsilon: float = EPSILON
-) -> np.ndarray:
+def normalize(variables: Variables, scope: str, states: np.ndarray) -> np.ndarray:
     """Returns the LayerNorm of states (..., D) with the gamma and beta of a scope."""
     centered = states - states.mean(axis=-1, keepdims=True)
     variance = np.mean(centered**2, axis=-1, keepdims=True)
     gamma, beta = (variables[f"{scope}/LayerNorm/{name}"] for name in ("gamma", "beta"))
-    return centered / np.sqrt(variance + epsilon) * gamma + beta
+    return centered / np.sqrt(variance + EPSILON) * gamma + beta
 
 
 def compute_log_probs(

@@ -90,14 +90,12 @@ def _list_softmax_entries(model: TransformerXL) -> Iterator[Entry]:
 
 
 def load_model(path: str, config: ModelConfig) -> TransformerXL:
-    """Makes a model with the weights of a checkpoint of the 2019 release.
+    """Returns a model with the weights of a checkpoint of the 2019 release.
 
     Args:
         path: The path of the checkpoint without `.index`, as in "model.ckpt-0".
-        config: The config of the model. Every weight of the checkpoint must fit it.
-
-    Returns:
-        The model with every weight of the checkpoint; optimizer slots are ignored.
+        config: The config of the model. Every weight of the checkpoint must fit it; the state of
+            an optimizer is ignored.
 
     Raises:
         UserError: If the checkpoint cannot be read, or if a weight is missing, is not in the
@@ -114,13 +112,13 @@ def load_model(path: str, config: ModelConfig) -> TransformerXL:
 
 
 def read_weight_shapes(reader: Any) -> dict[str, list[int]]:
-    """Returns the shapes of all variables of an open checkpoint but the optimizer's state."""
+    """Returns the shapes of the variables of an open checkpoint, without the optimizer's state."""
     shapes = reader.get_variable_to_shape_map()
     return {name: shape for name, shape in shapes.items() if not _OPTIMIZER_STATE.match(name)}
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:
-    """Returns all variables of a checkpoint by name, but the optimizer's state."""
+    """Returns the variables of a checkpoint by name, without the optimizer's state."""
     with open_release_checkpoint(path) as reader:
         return {name: reader.get_tensor(name) for name in read_weight_shapes(reader)}
 
@@ -149,12 +147,9 @@ def open_release_checkpoint(path: str) -> Iterator[Any]:
 def find_release_checkpoint(source: str) -> str:
     """Returns the path of the newest checkpoint of a release, without `.index`.
 
-    Args:
-        source: A folder of the release with `model/`, the model folder itself, or a checkpoint.
-
-    Returns:
-        The checkpoint that the file `checkpoint` names, if it exists; otherwise the one with the
-        highest step.
+    `source` is a folder of the release with `model/`, the model folder itself, or a checkpoint. In
+    a folder it is the checkpoint that the file `checkpoint` names, if it exists; otherwise the one
+    with the highest step.
     """
     check_address(source)
     path = source.removesuffix(".index")

@@ -136,8 +136,7 @@ def score_checkpoint(
     max_segments: int | None = None,
 ) -> Outcome:
     """Scores lanes with a loaded checkpoint and appends the score to `evaluations.jsonl`."""
-    level = evaluator.vocabulary.level if evaluator.vocabulary else None
-    with ScoreBar(split, level) as bar:
+    with ScoreBar(split) as bar:
         score = evaluator.score_lanes(lanes, max_segments=max_segments, report=bar.show)
     dynamic = evaluator.reader.dynamic
     outcome = Outcome(score, split, checkpoint, lanes, evaluator.config, dynamic, bar.seconds)

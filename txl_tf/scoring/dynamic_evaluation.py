@@ -70,8 +70,7 @@ def prepare_rule(
     """Returns the rule of a config, and for each weight its constants; `None` if it has none."""
     if not config.has_statistics:
         return change_sgd, None
-    if statistics is None:
-        raise ValueError(f"`statistics` must be given with rule={config.rule!r}")
+    assert statistics is not None
     epsilon = tf.constant(config.epsilon, tf.float32)
     if config.rule == "rms2019":
         return change_rms2019, [[tf.constant(np.sqrt(sums)), epsilon] for sums in statistics.sums]
@@ -95,10 +94,10 @@ class AdaptingState(NamedTuple):
 class AdaptingReader:
     """A reader whose weights make a gradient step on each segment after it has scored it.
 
-    The losses are honest: a token is scored before the weights learn from it. The memory holds the
-    states that the weights of their time computed; they are not computed again after a step. When
-    all rows begin a text, the weights are again those of the model, which is not changed. Targets
-    that do not count, such as those that only warm a lane, are not learned from.
+    The losses are honest: a token is scored before the weights learn from it. A step does not
+    recompute the states in the memory. When all rows begin a text, the weights are reset to those
+    of the given model, which is not changed. The weights do not learn from targets that do not
+    count, such as those that only warm a lane.
 
     The other arguments are those of `FrozenReader`; `statistics` are those of the gradients, for a
     rule that needs them.
@@ -224,7 +223,7 @@ def make_adapting_reader(
         split, n_batches = records.split("train"), dynamic.n_batches
         with Bar("gradients of train", unit="segment", total=n_batches) as bar:
             statistics = gather_statistics(
-                model, config, split, n_batches, jit=jit, report=lambda done: bar.update(1)
+                model, config, split, n_batches, jit=jit, report=bar.update
             )
     return AdaptingReader(
         model, config.span, dynamic, statistics, mask_empty_memory=mask_empty_memory, jit=jit

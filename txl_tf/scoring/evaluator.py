@@ -16,16 +16,13 @@ from txl_tf.segment_model import SegmentModel
 
 _ADVICE = "for this evaluation: try fewer lanes, or a smaller tgt_len or mem_len"
 
-Report = Callable[[int, int, Score], None]
-
 
 def choose_warm_len(reach: int) -> int:
     """Returns the number of tokens that warm a lane well enough: four times `SegmentReader.reach`.
 
-    A state of layer n depends on n memory lengths of text, so n_layer of them are exact: with
-    `same_length` as they are, otherwise each rounded up to whole segments. Text more than four
-    memory lengths back changed the mean loss by less than 1e-5 nats in the worst case that was
-    measured (docs/evaluation.md).
+    A state of layer n depends on n memory lengths of text, so n_layer memory lengths would be exact
+    (each rounded up to whole segments without `same_length`). In the worst measured case, text more
+    than four memory lengths back changed the mean loss by less than 1e-5 nats (docs/evaluation.md).
     """
     return 4 * reach
 
@@ -112,11 +109,9 @@ class Evaluator:
             split, n_lanes=n_lanes, tgt_len=config.tgt_len, warm_len=warm_len, drop_rest=drop_rest
         )
 
-    def score(
-        self, split: Tokens, *, max_segments: int | None = None, report: Report | None = None
-    ) -> Score:
+    def score(self, split: Tokens) -> Score:
         """Scores a split in the default lanes of `cut_lanes`; see `score_lanes`."""
-        return self.score_lanes(self.cut_lanes(split), max_segments=max_segments, report=report)
+        return self.score_lanes(self.cut_lanes(split))
 
     @explain_full_memory(_ADVICE)
     def score_lanes(
@@ -124,7 +119,7 @@ class Evaluator:
         lanes: EvaluationLanes,
         *,
         max_segments: int | None = None,
-        report: Report | None = None,
+        report: Callable[[int, int, Score], None] | None = None,
     ) -> Score:
         """Scores lanes.
 
@@ -133,9 +128,6 @@ class Evaluator:
             max_segments: The number of counting segments of each lane to score; `None` for all.
             report: Called after each segment with the number of segments done, which includes
                 those that warm the lanes, with the total number and with the score so far.
-
-        Returns:
-            The `Score`.
 
         Raises:
             UserError: If the device's memory is full, or weights that learn diverge.

@@ -82,11 +82,7 @@ def sum_losses(nats: np.ndarray, targets: np.ndarray, vocabulary: Vocabulary | N
 
 
 def compute_perplexity(nats: float) -> float:
-    """Returns the exponential of a mean loss, capped at 700: `math.exp` raises from 710 on.
-
-    >>> compute_perplexity(0.0)
-    1.0
-    """
+    """Returns the exponential of a mean loss, capped at 700: `math.exp` raises from 710 on."""
     return math.exp(min(nats, 700.0))
 
 
@@ -107,10 +103,8 @@ def name_bits(level: str | None) -> str:
 
 def make_bits_record(score: Score) -> dict[str, float | None]:
     """Returns the bits of a score by name; with unknown characters `bpc` is `None`."""
-    if name_bits(score.level) == "bpc":
-        rest = {"bits_per_token": score.bits_per_token} if score.bpc is None else {}
-        return {"bpc": score.bpc, **rest}
-    return {"bits_per_token": score.bits_per_token}
+    record = {"bpc": score.bpc} if score.level in CHARACTER_LEVELS else {}
+    return record if score.bpc is not None else {**record, "bits_per_token": score.bits_per_token}
 
 
 def make_unknown_record(score: Score) -> dict[str, float | None]:
@@ -165,13 +159,13 @@ def format_score(score: Score, n_tokens: int | None = None) -> str:
     )
 
 
-def format_measure(score: Score, level: str | None) -> str:
-    """Returns a score in the unit in which results at a vocabulary level are published.
+def format_measure(score: Score) -> str:
+    """Returns a score in the unit in which results at its vocabulary level are published.
 
-    >>> format_measure(Score(total_nats=30.0, tokens=10), "word")
+    >>> format_measure(Score(total_nats=30.0, tokens=10, level="word"))
     'perplexity 20.086'
     """
-    name = name_measure(level)
+    name = name_measure(score.level)
     if name == "perplexity":
         return f"{name} {score.perplexity:.5g}"
     return f"{'bits per token' if score.n_unknown else name} {score.bits_per_token:.4f}"

@@ -7,14 +7,10 @@ from txl_tf.scoring.metrics import Score, format_measure
 
 
 class ScoreBar(Bar):
-    """A bar of segments that shows the score so far and the tokens per second.
+    """A bar of segments that shows the score so far and the tokens per second."""
 
-    The level of the vocabulary determines the unit of the score.
-    """
-
-    def __init__(self, name: str, level: str | None):
+    def __init__(self, name: str):
         super().__init__(name, unit="segment")
-        self._level = level
         self._start = time.perf_counter()
         self.seconds = 0.0  # up to the last segment
 
@@ -29,4 +25,4 @@ class ScoreBar(Bar):
         if not score.tokens:
             return "filling the memory"
         speed = score.tokens / self.seconds
-        return f"{format_measure(score, self._level)}, {speed:,.0f} tokens/s"
+        return f"{format_measure(score)}, {speed:,.0f} tokens/s"

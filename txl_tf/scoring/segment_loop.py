@@ -38,9 +38,7 @@ def score_segments(
 ) -> Iterator[tuple[Segment, np.ndarray]]:
     """Scores segments, and carries the memory from each to the next.
 
-    Args:
-        reader: The reader.
-        segments: The segments. A segment without rows is passed on.
+    A segment without rows is passed on.
 
     Yields:
         Each segment with -log p of its targets in nats, (B, T) float32, which is arbitrary for

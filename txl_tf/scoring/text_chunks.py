@@ -106,7 +106,7 @@ def read_file(
 
 
 def split_texts(chunks: Iterable[TextChunk]) -> Iterator[list[TextChunk]]:
-    """Yields the chunks of each text, of all texts, of which the first chunk begins one."""
+    """Yields the list of chunks of each text; the first chunk of all must begin a text."""
     text: list[TextChunk] = []
     for chunk in chunks:
         if chunk.begins is not None and text:

@@ -26,7 +26,6 @@ _WIDTHS = {
     "bits/byte": 9,
     "word perplexity": 15,
 }
-_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 _LEFT_OUT = "- unknown"  # instead of a result that texts with unknown tokens do not have
 
 
@@ -107,7 +106,7 @@ def show_symbol(vocabulary: Vocabulary, symbol_id: int) -> str:
     character = chr(int(symbol))
     if character.isascii() and character.isprintable():
         return character
-    return _ESCAPES.get(character, f"\\x{ord(character):02x}")
+    return ascii(character)[1:-1]
 
 
 def _format(value: float | None, rule: str, none: str) -> str:

@@ -75,9 +75,9 @@ class TextStream:
         return self._ids[:n_ids]
 
     def advance(self, n_inputs: int, row: int) -> list[Part]:
-        """Moves past `n_inputs` tokens, and returns the texts of their targets.
+        """Moves past `n_inputs` tokens and returns their targets, by text.
 
-        The stream's first token, which is no target, is added to them.
+        The first call adds the stream's first token, which is not a target.
         """
         n_first = int(self.is_fresh)
         ids = self._ids[1 - n_first : n_inputs + 1]
@@ -140,7 +140,7 @@ def cut_streams(
     batch_size: int,
     tgt_len: int,
 ) -> Iterator[Segment]:
-    """Yields segments of streams, which are consumed as needed, each row one stream after another.
+    """Yields segments in which each row reads one stream after another, consumed as needed.
 
     `make_text` makes the text of a name, and `choose_shape` returns the shape of the next segment
     of the given streams: at most `batch_size` rows of `tgt_len`. A segment without rows has the

@@ -140,7 +140,7 @@ class Checkpointer:
         return None
 
     def save(self, *, keep_step: int | None = None) -> str:
-        """Saves a checkpoint, removes old ones but that of `keep_step`, and returns its path.
+        """Saves a checkpoint, removes old ones except that of `keep_step`, and returns its path.
 
         Raises:
             UserError: If it cannot be written. The older checkpoints are not affected.

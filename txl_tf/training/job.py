@@ -217,7 +217,7 @@ def _change_options(model_dir: str, options: RunOptions) -> None:
 
 
 def describe_changes(step: int, old: TrainConfig, new: TrainConfig) -> dict[str, str]:
-    """Returns the effects of another config on a run at a step as texts, by their subjects."""
+    """Returns what changes if a run goes on from a step with another config: texts by subject."""
     changes = {}
     if old.train_steps != new.train_steps:
         decay = "cosine" if new.schedule == "cosine" else "linear decay"

@@ -95,9 +95,9 @@ class TrainingLog:
     def write_training(self, interval: Interval, gauges: Mapping[str, float]) -> str:
         """Logs an interval and returns the line of text.
 
-        That is mean losses, and gradient norm and learning rate of the last step. Skipped steps are
-        counted as `bad_steps` and excluded from the means. The speed is that of the steps:
-        compilation, evaluations and saves do not count. `gauges` are further measurements.
+        It has the mean losses, and the gradient norm and learning rate of the last step. Skipped
+        steps are counted as `bad_steps` and excluded from the means. The speed does not include
+        compilation, evaluations and saves. `gauges` are further measurements.
         """
         record: dict[str, Any] = {
             "step": interval.step,

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from tqdm import tqdm
 
 from txl_tf.config.training import RunOptions
@@ -161,14 +160,11 @@ class TrainingLoop:
     def _count_bad(self, interval: Interval) -> None:
         """Counts skipped steps; too many in a row are an error."""
         first = interval.step - len(interval.nats)
-        for offset in np.flatnonzero(~interval.is_good):
-            is_next = offset and not interval.is_good[offset - 1]
-            self._bad_in_a_row = self._bad_in_a_row + 1 if is_next or not offset else 1
+        for offset, is_good in enumerate(interval.is_good):
+            self._bad_in_a_row = 0 if is_good else self._bad_in_a_row + 1
             if self._bad_in_a_row > self.options.max_bad_steps:
                 raise UserError(
                     f"the loss or its gradient is not finite at step {first + offset}: more than "
                     f"max_bad_steps={self.options.max_bad_steps} in a row; a lower learning_rate "
                     "or more warmup_steps may help; the saved checkpoints are not affected"
                 )
-        if interval.is_good[-1]:
-            self._bad_in_a_row = 0

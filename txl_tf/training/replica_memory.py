@@ -1,15 +1,13 @@
 """The memory of a training run on its replicas."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import tensorflow as tf
 
 from txl_tf.segment_model import SegmentModel
+from txl_tf.training.step import Memory
 from txl_tf.training.workers import Workers
-
-Memory = Any  # a nest of tensors that only the model looks into
 
 
 class ReplicaMemory:

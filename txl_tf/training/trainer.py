@@ -113,10 +113,10 @@ def measure_peak_memory(strategy: tf.distribute.Strategy) -> int | None:
 
 
 class Pace:
-    """Plans calls of the device that end at each stop or after about some seconds.
+    """Plans the calls of the device: each ends at a stop, or after about `call_seconds`.
 
-    A call also ends at the steps `changes`, from which on the segments have another shape. No call
-    has more than `longest` steps.
+    A call also ends at each step in `changes`, where the segments get another shape. No call has
+    more than `longest` steps.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ class Trainer:
         *,
         n_padded: int = 0,
     ) -> Interval:
-        """Runs a step on each segment of this process; returns their numbers but the duration.
+        """Runs a step on each segment of this process; returns their numbers without the duration.
 
         Args:
             segments: (n, B_p, T + 1) int32 ids, overlapping inputs and targets.

@@ -47,9 +47,7 @@ class Visibility(NamedTuple):
     same_document: Any = None
 
 
-def attend(
-    segment, memory, distance_keys, content_bias, position_bias, visibility, seed=None, *, rate=0.0
-):
+def attend(segment, memory, distance_keys, content_bias, position_bias, visibility, seed, *, rate):
     """Returns the values that each query attends to.
 
     Args:
@@ -65,15 +63,6 @@ def attend(
     Returns:
         (B, T, N H) in the dtype of `segment`.
     """
-    compute = get_engine().attend or compute_attention
-    tensors = (segment, memory, distance_keys, content_bias, position_bias)
-    return compute(*tensors, visibility, seed, rate=rate)
-
-
-def compute_attention(
-    segment, memory, distance_keys, content_bias, position_bias, visibility, seed, *, rate
-):
-    """Returns what `attend` does, by operations that every compiler knows."""
     has_documents, has_seed = visibility.same_document is not None, seed is not None
 
     @custom_gradient
@@ -121,8 +110,8 @@ def compute_attention(
 def _delay(tensor, upstream):
     """Returns a tensor that XLA cannot compute with before the upstream gradient is known.
 
-    From the tensor itself, XLA would compute values of the backward pass in the forward pass and
-    keep them. An engine compiles both passes apart: nothing is added there.
+    Without this, XLA computes values of the backward pass in the forward pass and keeps them. An
+    engine compiles the two passes separately and does not need it.
     """
     if get_engine().compile is not None:
         return tensor

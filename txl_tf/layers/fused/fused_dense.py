@@ -65,13 +65,9 @@ def add_and_normalize(
     has_bias, has_seed = bias is not None, seed is not None
     rule = {"rate": rate, "is_locked": is_locked}
 
-    def unpack(optional):
-        """Returns bias and seed, each `None` if it is not given."""
-        return optional[0] if has_bias else None, optional[-1] if has_seed else None
-
     @custom_gradient
     def compute(hidden, change, gain, offset, *optional):
-        bias, seed = unpack(optional)
+        bias, seed = optional[0] if has_bias else None, optional[-1] if has_seed else None
         outputs, normalized, inverse = _add_and_normalize(
             *(hidden, change, gain, offset, bias, seed),
             **rule,

@@ -8,34 +8,28 @@ from keras import ops
 
 from txl_tf.layers.fused import fused_attention
 from txl_tf.layers.fused.fused_dense import add_and_normalize, rectify
+from txl_tf.layers.fused.fusion import get_engine
 from txl_tf.layers.fused.matrix_products import matmul_rows
 
 
 def run_layer(layer, hidden, memory, positions, content_bias, position_bias, visibility):
     """Returns the output of a layer in training, with dropout, (B, T, D).
 
-    Args:
-        layer: The `DecoderLayer`.
-        hidden: (B, T, D), the segment.
-        memory: (B, M, D), the states before the segment; no gradient flows there.
-        positions: As in `RelativeAttention`.
-        content_bias: (N, H), u.
-        position_bias: (N, W), v.
-        visibility: The `Visibility`.
+    The arguments are those of a call of the `DecoderLayer`, with mask and documents in a
+    `Visibility`. No gradient flows into the memory.
     """
     attention = layer.attention
     d_heads = attention.n_head * attention.d_head
     kernel = ops.cast(attention.qkv_kernel, hidden.dtype)
     segment = matmul_rows(hidden, kernel)
     old = matmul_rows(ops.stop_gradient(memory), kernel[:, d_heads:])
-    attended = fused_attention.attend(
-        *attention.drop_projections(segment, old, training=True),
-        project_distances(layer, positions),
-        content_bias,
-        position_bias,
-        visibility,
-        **_draw(attention.dropout, training=True),
-    )
+    segment, old = attention.drop_projections(segment, old, training=True)
+    distance_keys = project_distances(layer, positions)
+    rate = attention.dropout.rate
+    seed = attention.dropout.seed_generator.next() if rate else None
+    attend = get_engine().attend or fused_attention.attend
+    biases = (content_bias, position_bias)
+    attended = attend(segment, old, distance_keys, *biases, visibility, seed, rate=rate)
     return finish_layer(layer, hidden, attended, training=True)
 
 
@@ -50,25 +44,20 @@ def finish_layer(layer, hidden, attended, *, training=False):
     network = layer.feed_forward
     changed = matmul_rows(attended, layer.attention.o_kernel)
     # The masks are drawn in the order of the layer.
-    dropout = _draw_for_states(layer.dropout, training)
+    dropout = _draw(layer.dropout, training)
     norm, has_empty = layer.attention_norm, training and layer.has_empty
     hidden = add_and_normalize(hidden, changed, None, norm, has_empty=has_empty, **dropout)
     inner = matmul_rows(hidden, network.inner.kernel)
-    inner = rectify(inner, network.inner.bias, **_draw_for_states(network.dropout, training))
+    inner = rectify(inner, network.inner.bias, **_draw(network.dropout, training))
     changed = matmul_rows(inner, network.outer.kernel)
-    dropout = _draw_for_states(layer.dropout, training)
+    dropout = _draw(layer.dropout, training)
     norm, bias = layer.feed_forward_norm, network.outer.bias
     return add_and_normalize(hidden, changed, bias, norm, has_empty=has_empty, **dropout)
 
 
 def _draw(dropout, training):
-    """Returns seed and rate of the next mask of a `Dropout` layer; empty without dropout."""
+    """Returns what defines the next mask of a `Dropout` layer; empty without dropout."""
     if not training or not dropout.rate:
         return {}
-    return {"seed": dropout.seed_generator.next(), "rate": dropout.rate}
-
-
-def _draw_for_states(dropout, training):
-    """Returns what `_draw` does, and whether the mask is locked, for states (B, T, ...)."""
-    drawn = _draw(dropout, training)
-    return drawn | {"is_locked": dropout.is_locked} if drawn else {}
+    seed = dropout.seed_generator.next()
+    return {"seed": seed, "rate": dropout.rate, "is_locked": dropout.is_locked}

@@ -22,10 +22,6 @@ def multiply(left, right, *, transpose_left=False, transpose_right=False):
 
     Returns:
         (..., K, P).
-
-    >>> left, right = ops.ones((2, 5, 3)), ops.ones((2, 5, 7))
-    >>> multiply(left, right, transpose_left=True).shape == (2, 3, 7)
-    True
     """
     if compute := get_engine().multiply:
         return compute(left, right, transpose_left, transpose_right)
@@ -34,6 +30,22 @@ def multiply(left, right, *, transpose_left=False, transpose_right=False):
         for matrices, transposes in ((left, transpose_left), (right, transpose_right))
     )
     return ops.matmul(left, right)
+
+
+def multiply_rounded(left, right, dtype, **transposes):
+    """Returns the product of two matrices that are rounded to a dtype, as float32.
+
+    Args:
+        left: (K, L), or (L, K) to transpose.
+        right: (L, P), or (P, L) to transpose.
+        dtype: The dtype of the factors.
+        **transposes: `transpose_left` and `transpose_right`, as of `multiply`.
+
+    Returns:
+        (K, P) float32.
+    """
+    product = multiply(ops.cast(left, dtype), ops.cast(right, dtype), **transposes)
+    return ops.cast(product, "float32")
 
 
 def matmul_rows(rows, kernel):
@@ -48,9 +60,6 @@ def matmul_rows(rows, kernel):
 
     Returns:
         (..., L) of the dtype of `rows`.
-
-    >>> matmul_rows(ops.ones((2, 3, 5)), ops.ones((5, 7))).shape == (2, 3, 7)
-    True
     """
     if hasattr(kernel, "multiply"):  # packed
         return kernel.multiply(rows)
@@ -77,9 +86,6 @@ def matmul_rows_transposed(rows, kernel):
 
     Returns:
         (..., L) of the dtype of `rows`.
-
-    >>> matmul_rows_transposed(ops.ones((2, 3, 5)), ops.ones((7, 5))).shape == (2, 3, 7)
-    True
     """
     if hasattr(kernel, "multiply"):  # packed
         return kernel.multiply(rows)

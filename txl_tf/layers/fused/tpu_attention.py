@@ -22,9 +22,9 @@ def attend(
     content_bias,
     position_bias,
     visibility,
-    seed=None,
+    seed,
     *,
-    rate=0.0,
+    rate,
     interpret=False,
 ):
     """Returns the values that each query attends to; see `fused_attention.attend`.
@@ -36,7 +36,7 @@ def attend(
     n_head, d_head = content_bias.shape
     arguments = (segment, memory, distance_keys, content_bias, position_bias, visibility, seed)
     if position_bias.shape[1] != d_head:
-        return fused_attention.compute_attention(*arguments, rate=rate)
+        return fused_attention.attend(*arguments, rate=rate)
     from txl_tf.layers.fused import tpu_kernels
 
     tgt_len, mem_len = segment.shape[1], memory.shape[1]
