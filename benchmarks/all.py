@@ -11,7 +11,8 @@ them with commit, machine, and date; blocks such as
 <!-- figures: latency -->
 <!-- end of figures -->
 
-in README.md and the pages show them. `--text_dir` has the files `train.txt` and `valid.txt`.
+in README.md and the pages show them. `--text_dir` has the files `train.txt` and `valid.txt`. The
+measurements demo and step_files need the extras litert and onnx, and server needs serve.
 """
 
 import datetime
@@ -52,7 +53,7 @@ class Measurement(NamedTuple):
 
 
 MEASUREMENTS = {
-    "compare": Measurement("benchmarks.compare --rounds 1 --seconds 6", "peer"),
+    "compare": Measurement("benchmarks.compare --rounds 1 --seconds 5 --jit whole,chains", "peer"),
     "latency": Measurement("benchmarks.latency"),
     "windows": Measurement("benchmarks.windows --plot docs/lab/speed.png"),
     "prepare": Measurement("benchmarks.prepare"),
@@ -71,7 +72,10 @@ MEASUREMENTS = {
         "text_dir",
     ),
     "scaling": Measurement(f"benchmarks.scaling --out {WORK} --plot docs/lab/scaling.png"),
-    "ablation": Measurement(f"benchmarks.ablation --work_dir {WORK}/ablation"),
+    "ablation": Measurement(
+        "benchmarks.ablation --steps 1000 --positions 500 --eval_tokens 50000 "
+        f"--work_dir {WORK}/ablation"
+    ),
     "damaged_files": Measurement("tests.soak.damaged_files --files 100000"),
     "server": Measurement("tests.soak.server_clients --scores 2000000"),
     "disks": Measurement("tests.soak.disks_and_clocks"),
