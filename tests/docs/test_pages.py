@@ -45,6 +45,26 @@ def test_pages_show_the_measurements_of_the_file():
     assert shown == set(figures)
 
 
+# Pages of single experiments and of compiled programs, each with its date or its own file.
+LOGS = ("ablations.md", "accelerators.md", "experiments.md", "scaling.md")
+OF_OTHERS = {"59,961"}  # tokens/s of NVIDIA's PyTorch code on an A100
+BLOCK = re.compile(r"<!-- figures: \w+ -->.*?<!-- end of figures -->", re.DOTALL)
+FIGURE = re.compile(r"(\d[\d,.]*\d|\d)(?= (?:tokens/s|tokens a second|bits per byte|GFLOP/s))")
+ROW = re.compile(r"^\| (?:train|evaluate|generate) .*$", re.MULTILINE)
+
+
+def test_measured_figures_outside_of_the_blocks_are_in_the_file():
+    known = " ".join(record["text"] for record in read_figures().values())
+    known += read("examples/models/pydoc/README.md")
+    for path in list_pages():
+        if path.name in LOGS:
+            continue
+        page = BLOCK.sub("", path.read_text(encoding="utf-8"))
+        cells = re.findall(r"\| ([\d,.]+) (?=\|)", " ".join(ROW.findall(page)))
+        for figure in {*FIGURE.findall(page), *cells} - OF_OTHERS:
+            assert re.search(rf"(?<![\d,.]){re.escape(figure)}(?![\d,.]*\d)", known), (path, figure)
+
+
 def test_pages_that_the_code_names_exist():
     paths = [path for folder in SOURCES for path in (ROOT / folder).rglob("*.py")]
     named = {name for path in paths for name in re.findall(r"docs/[\w/-]+\.\w+", path.read_text())}
