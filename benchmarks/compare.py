@@ -29,7 +29,6 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from benchmarks.inference_costs import count_bytes_per_token, count_flops_per_token
 from benchmarks.tables import define_json_flag, print_table
 from benchmarks.works import (
     SHAPES,
@@ -264,11 +263,12 @@ def print_speeds(machine: dict[str, float], records: dict[str, Any]) -> None:
 
 def estimate_limit(work: Work, precision: str, machine: dict[str, float]) -> tuple[float, str]:
     """Returns the largest tokens per second of a work, and what sets it: products or memory."""
+    with quiet_start():  # the costs of a model need TensorFlow, and only here
+        from benchmarks.inference_costs import count_bytes_per_token, count_flops_per_token
+        from benchmarks.train_step import count_flops
     kind = "bfloat16" if precision == "bfloat16" else "float32"
     peak = machine[f"{kind}_flops_per_second"]
     if work.kind == "train":
-        with quiet_start():
-            from benchmarks.train_step import count_flops
         n_tokens = work.shape.batch_size * work.shape.tgt_len
         return peak * n_tokens / count_flops(work.shape, "uniform", 1), "products"
     products = peak / count_flops_per_token(work.shape)
@@ -282,11 +282,16 @@ def _make_limits(
     """Returns the cells of a work in the table of limits."""
     cells = []
     for precision in precisions:
+        _, speed = _find_fastest(record, precision)
         limit, cause = estimate_limit(work, precision, machine)
-        speeds = [speed for way, speed in record["ours"].items() if way.startswith(f"{precision},")]
-        share = f"{max(speeds) / limit:.0%}" if speeds else ""
-        cells.append(f"{share} of {format_speed(limit)} ({cause})" if speeds else "")
+        cells.append(f"{speed / limit:.0%} of {format_speed(limit)} ({cause})" if speed else "")
     return [describe(work), *cells]
+
+
+def _find_fastest(record: dict[str, Any], precision: str) -> tuple[str, float]:
+    """Returns the fastest value of `--jit` in a precision, and its speed; 0 without any."""
+    speeds = {jit: record["ours"].get(str(Way(precision, jit)), 0.0) for jit in JIT_MODES}
+    return max(speeds.items(), key=lambda item: item[1])
 
 
 def _make_row(
@@ -297,15 +302,10 @@ def _make_row(
     cells = [format_speed(known[peer]) if peer in known else "" for peer in peers]
     fastest = []
     for precision in precisions:
-        found = {
-            jit: speed
-            for jit in JIT_MODES
-            if (speed := record["ours"].get(str(Way(precision, jit))))
-        }
-        jit = max(found, key=found.__getitem__, default="")
-        if jit:
-            fastest.append(found[jit])
-        cells.append(f"{format_speed(found[jit])} `{jit}`" if jit else "")
+        jit, speed = _find_fastest(record, precision)
+        if speed:
+            fastest.append(speed)
+        cells.append(f"{format_speed(speed)} `{jit}`" if speed else "")
     if peers:
         reference = known.get(peers[0])
         cells.append(", ".join(f"{speed / reference:.1f}" for speed in fastest if reference))

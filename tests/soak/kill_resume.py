@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -128,11 +129,20 @@ class Run:
         kind: one of `KINDS`.
         data_dir: its data set.
         options: the flags.
+        train: runs the training program, as `train` does.
     """
 
-    def __init__(self, folder: Path, kind: str, data_dir: Path, options: flags.FlagValues):
+    def __init__(
+        self,
+        folder: Path,
+        kind: str,
+        data_dir: Path,
+        options: flags.FlagValues,
+        train: Callable[..., None] = train,
+    ):
         self.folder, self._kind, self._data_dir = folder, kind, data_dir
         self._options = options
+        self._train = train
         self._n_starts = 0
 
     def _start(self) -> list[BaseProcess]:
@@ -143,7 +153,7 @@ class Run:
         processes = []
         for index, environment in enumerate(make_environments(options.workers)):
             log = self.folder.parent / f"output-{index}"
-            processes.append(FORKS.Process(target=train, args=(arguments, log, environment)))
+            processes.append(FORKS.Process(target=self._train, args=(arguments, log, environment)))
             processes[-1].start()
         return processes
 
@@ -250,15 +260,20 @@ def soak(options: flags.FlagValues) -> None:
         print_table(header, (soak_kind(root, kind, share, options) for kind in options.kinds))
 
 
+def define_run_flags(options: flags.FlagValues, n_steps: int) -> None:
+    """Defines the flags that a `Run` needs."""
+    define_flag(options, "steps", int, n_steps, "Steps of each run.", lower_bound=1)
+    define_flag(options, "replicas", int, 1, "Logical replicas on the CPU.", lower_bound=1)
+    define_flag(options, "workers", int, 1, "Processes of the run, as on hosts.", lower_bound=1)
+
+
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
     define_flag(options, "kills", int, 100, "Number of kills in all.", lower_bound=1)
     define_flag(options, "kinds", list, [*KINDS], "Kinds of runs to kill.", choices=KINDS)
-    define_flag(options, "steps", int, 2000, "Steps of each run.", lower_bound=1)
+    define_run_flags(options, n_steps=2000)
     define_flag(options, "seconds", float, 1.0, "Longest wait before a kill.")
-    define_flag(options, "replicas", int, 1, "Logical replicas on the CPU.", lower_bound=1)
-    define_flag(options, "workers", int, 1, "Processes of the run, as on hosts.", lower_bound=1)
     define_flag(options, "seed", int, 0, "Seed of the moments of the kills.")
     return run_program(__doc__, options, soak, argv)
 
