@@ -16,11 +16,16 @@ class StorageError(UserError, OSError):
 
 
 class StoppedError(Exception):
-    """A run that was asked to stop and has saved its state: started again, it continues."""
+    """A run that was asked to stop and has saved its state: started again, it continues.
+
+    Args:
+        message: The reason, and the step of the checkpoint that was saved.
+        status: The exit status of the program.
+    """
 
     def __init__(self, message: str, status: int):
         super().__init__(message)
-        self.status = status  # the exit status of the program
+        self.status = status
 
 
 def explain(error: BaseException) -> str:

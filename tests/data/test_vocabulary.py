@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.data.text.vocabulary import Vocabulary, choose_prefix
 from txl_tf.errors import UserError
 
 BYTES = Vocabulary.learn("byte", [b"abracadabra"], every_byte=True)
@@ -142,3 +142,9 @@ def test_json_with_other_keys_is_refused(change):
     data = {key: value for key, value in data.items() if value is not ...}
     with pytest.raises(ValueError, match=r"must have the keys .*, and only keys of \['"):
         Vocabulary.from_json(data)
+
+
+def test_the_prefix_is_what_the_vocabulary_has():
+    assert choose_prefix(Vocabulary("char", tuple("\n abcdefgh."))) == "\n"
+    assert choose_prefix(Vocabulary("char", ("_", "a"), space="_")) == " "
+    assert choose_prefix(Vocabulary("word", ("a", "b"))) == ""

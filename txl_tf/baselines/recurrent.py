@@ -79,10 +79,30 @@ class RecurrentModel(SegmentModel):
     backpropagation through time). All weights exist after construction. A subclass defines
     `_make_layer(index)`, which returns a `RecurrentLayer`.
 
-    The constructor and a call take and return what those of `TransformerXL` do, with three
-    differences: `span` is `None` or `AttentionSpan(0)`, as there is no attention, and another one
-    raises a `UserError`; the state is cleared before a token where `document_starts` is true; and
-    `filled` changes nothing, as an empty state is that of no token.
+    Args:
+        config: The `ModelConfig`.
+        seed: Seed of the initial weights and the dropout masks; `None` for a random one.
+        remat: Gradient checkpointing: the backward pass computes each layer again.
+
+    Call arguments:
+        ids: (B, T) int32 in [0, V).
+        memory: The memory that `initial_memory` or the last call returned.
+        span: `None`, or `AttentionSpan(0)`: there is no attention.
+        training: Whether to apply dropout.
+        document_starts: (B, T) bool, true where a token of `ids` begins a document: the state is
+            cleared before it. `None` if no document begins.
+        drops_output: Whether training applies the dropout of the last hidden states. If not, the
+            caller does, by `output_dropout`, and has the states before it, too.
+        filled: As for `TransformerXL`; it changes nothing, as an empty state is that of no token.
+
+    Returns:
+        hidden: (B, T, D) in the compute dtype, for `nll` and `log_probs`.
+        memory: The new memory, with the shapes of the old one.
+
+    Raises:
+        ValueError: If `document_starts` does not have the shape of `ids`, or if that shape is
+            unknown when a function is traced.
+        UserError: If the span is another one.
     """
 
     def __init__(self, config, *, name=None, **kwargs):
@@ -132,10 +152,17 @@ class RecurrentModel(SegmentModel):
         return run(hidden, *state, *weights)
 
     def initial_memory(self, batch_size, mem_len=0):
-        """Returns the memory of B rows before the first segment, zeros for each layer.
+        """Returns the memory before the first segment: zeros.
 
-        They are a vector (B, D) in the compute dtype and the cells (B, D) float32. A `mem_len`
-        other than 0 raises a `UserError`.
+        Args:
+            batch_size: Number of rows B.
+            mem_len: 0; `TransformerXL` has other lengths.
+
+        Returns:
+            For each layer a vector (B, D) in the compute dtype and the cells (B, D) float32.
+
+        Raises:
+            UserError: If `mem_len` is not 0.
         """
         self.config.check_reading(1, AttentionSpan(mem_len))
         shape = (batch_size, self.config.d_model)

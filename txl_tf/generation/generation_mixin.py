@@ -26,7 +26,7 @@ class GenerationMixin:
     _encoder: TextEncoder
     _generators: dict[tuple[EvalConfig, bool], Generator]
 
-    def generate(  # noqa: D417  the others are those of `start`
+    def generate(
         self,
         prompt: str | np.ndarray | Sequence[str | np.ndarray],
         *,
@@ -41,7 +41,7 @@ class GenerationMixin:
         mask_empty_memory: bool = True,
         draft_len: int = 0,
     ) -> Any:
-        """Continues one or more prompts of any lengths; the other arguments are those of `start`.
+        """Continues one or more prompts of any lengths.
 
         Args:
             prompt: A text of at least one token, its ids (n,), or a list of texts and ids.
@@ -49,6 +49,14 @@ class GenerationMixin:
             seed: A seed for all prompts, or a list with one for each. A text depends only on its
                 own seed, not on the other texts. Of a quantized model, more than four texts are
                 computed in another way than fewer, and may differ: see docs/generating.md.
+            temperature: See `start`, as for the following arguments.
+            top_k: See `start`.
+            top_p: See `start`.
+            repetition_penalty: See `start`.
+            banned: See `start`.
+            stops: See `start`.
+            mask_empty_memory: See `start`.
+            draft_len: See `start`.
 
         Returns:
             The text added to the prompt, or ids (n,) int32 if the prompt is ids; a list for a list.

@@ -68,10 +68,12 @@ class PrepareOptions:
     drop_newlines: bool = define_field(False, "Drop byte 10, as the 2019 release did.")
     num_shuffles: int = define_field(4, "Number of sentence orders to write.", lower_bound=1)
     seed: int = define_field(0, "Seed of the sentence orders.", lower_bound=0)
-    encoding_errors: EncodingErrors = define_field(
-        "strict",
-        "Treatment of bytes that are not UTF-8: as an error, or replaced by U+FFFD.",
-        choices=get_args(EncodingErrors),
+    encoding_errors: EncodingErrors = field(
+        default="strict",
+        metadata=describe(
+            "Treatment of bytes that are not UTF-8: as an error, or replaced by U+FFFD.",
+            choices=get_args(EncodingErrors),
+        ),
     )
     train: tuple[str, ...] | None = _define_files("train")
     valid: tuple[str, ...] | None = _define_files("valid")
@@ -81,8 +83,9 @@ class PrepareOptions:
         "Share of the text of --train that is cut off at its end and becomes valid.",
         kind=float,
     )
-    level: Level = define_field(
-        "byte", "Level at which the text is split into symbols.", choices=LEVELS
+    level: Level = field(
+        default="byte",
+        metadata=describe("Level at which the text is split into symbols.", choices=LEVELS),
     )
     documents: str = define_field("file", "Unit that forms a document.", choices=RULES[:-1])
     document_separator: str | None = define_field(
@@ -101,10 +104,12 @@ class PrepareOptions:
     unknown: str | None = define_field(None, "Symbol for unknown words, such as <unk>.")
     lower_case: bool = define_field(False, "Convert the text to lower case.")
     line_end: str = define_field("<eos>", "Symbol for the end of a line; empty for none.")
-    vocab_file: Path | None = define_field(
-        None,
-        "Vocabulary to use instead of a new one: a file with one symbol per line, or a .json.",
-        is_path=True,
+    vocab_file: Path | None = field(
+        default=None,
+        metadata=describe(
+            "Vocabulary to use instead of a new one: a file with one symbol per line, or a .json.",
+            is_path=True,
+        ),
     )
     cutoffs: tuple[int, ...] | None = define_field(
         None,

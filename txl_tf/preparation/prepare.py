@@ -37,7 +37,11 @@ def prepare(
     options: PrepareOptions,
     execute: Callable[[Plan, PrepareOptions], RecordsInfo] | None = None,
 ) -> None:
-    """Makes a data set, unless it is already made, and prints a summary."""
+    """Makes a data set, unless it is already made, and prints a summary.
+
+    Raises:
+        UserError: If the data set cannot be made, or `options.data_dir` holds a different one.
+    """
     start = time.monotonic()
     check_folder(options.data_dir)
     if not options.overwrite and holds_records(options.data_dir):

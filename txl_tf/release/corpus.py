@@ -94,9 +94,17 @@ def read_corpus(path: str | os.PathLike[str], dataset: str | None = None) -> Cor
 
 
 def load_vocabulary(path: str | os.PathLike[str], dataset: str | None = None) -> Vocabulary:
-    """Reads the vocabulary of a `cache.pkl` that holds a corpus or only a vocabulary.
+    """Reads the vocabulary of a `cache.pkl` of Python 2 or 3. Nothing in it is executed.
 
-    Arguments and errors are those of `read_corpus`.
+    Args:
+        path: The file, which holds a corpus or only a vocabulary.
+        dataset: As in `read_corpus`.
+
+    Returns:
+        The vocabulary.
+
+    Raises:
+        UserError: As `read_corpus`.
     """
     with explain_errors(f"`{path}` cannot be read", UserError, OSError):
         return _read_vocabulary(read_pickle_file(path, _ALLOWED), dataset)[0]

@@ -72,7 +72,13 @@ class OtherConfigError(UserError):
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """All settings that determine the numbers of a run; `evaluation` may change between calls.
+    """All settings that determine the numbers of a run.
+
+    Args:
+        dataset: The name of the data set.
+        model: The model.
+        training: Schedule, batch, segment, span and seed.
+        evaluation: Lanes, segment and span of the evaluations; may change from call to call.
 
     Raises:
         UserError: If the model cannot read with the segments and the span of the training or the
@@ -246,7 +252,11 @@ def check_vocabulary(model_dir: str, vocabulary: Vocabulary) -> None:
 
 
 def check_config(model_dir: str, config: RunConfig) -> RunConfig:
-    """Returns the run's config, of which only evaluation, number of steps and `jit` may differ."""
+    """Returns the run's config, of which only evaluation, number of steps and `jit` may differ.
+
+    Raises:
+        OtherConfigError: If it has another config. Each difference is named.
+    """
     found = read_run_config(model_dir)
     old, new = map(_flatten, (found, config))
     differences = list_differences(old, new)

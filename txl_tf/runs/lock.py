@@ -21,6 +21,9 @@ def lock_run(model_dir: str) -> Iterator[None]:
     The operating system locks the file `lock` and releases it when the process ends, however it
     ends; the file by itself means nothing. A missing folder is created, and removed at the end if
     it is empty. Remote storage, such as gs://, has no such locks: nothing is done there.
+
+    Raises:
+        UserError: If another process holds the lock. The message names it.
     """
     if is_remote(model_dir):
         yield

@@ -133,6 +133,10 @@ class Split:
 class Records:
     """A data set in a folder; use `open_records` to open one.
 
+    Args:
+        data_dir: The folder of the data set.
+        info: The content of the folder's `records.json`.
+
     Attributes:
         data_dir: The folder of the data set.
         info: The content of `records.json`.
