@@ -99,7 +99,7 @@ def measure(name: str, options: flags.FlagValues) -> dict[str, Any]:
         raise UserError(f"{name} failed with status {done.returncode}")
     return {
         "command": f"python -m {command}",
-        "commit": _git("rev-parse", "--short", "HEAD").stdout.strip(),
+        "commit": _git("log", "-1", "--format=%h", "--", *CODE).stdout.strip(),
         "machine": describe_machine(),
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         "seconds": round(time.monotonic() - start),

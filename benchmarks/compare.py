@@ -15,7 +15,8 @@ layers, d_model, heads, d_inner, T, M, B, V, with cutoffs and div_val behind ano
 interrupted comparison, which prints the table of its measurements, loses only the work in progress.
 
 The second table has the limits of the machine: the tokens per second at which matrix products reach
-their peak, or the bytes that must be read the speed of a copy, whichever is lower.
+their peak, or the bytes that must be read the speed of a copy, whichever is lower. "Alone" is the
+share of the limit that the matrix products of the work reach in their own shapes, without all else.
 """
 
 import json
@@ -29,6 +30,7 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
+from benchmarks.products import measure_products
 from benchmarks.tables import define_json_flag, print_table
 from benchmarks.works import (
     SHAPES,
@@ -48,6 +50,7 @@ from txl_tf.errors import UserError
 from txl_tf.quiet_start import quiet_start
 
 PRECISIONS = KERNEL_DTYPES
+ALONE = "products alone in "  # and a precision: names a speed
 DROPOUT = 0.1
 
 
@@ -123,17 +126,32 @@ def measure(work: Work, way: Way, seconds: float) -> float:
     with quiet_start():
         import tensorflow  # noqa: F401
     from benchmarks.inference_calls import TokenDrawer, make_cached_reader, make_model
-    from txl_tf.scoring.scorer import join_segments
 
     shape = work.shape
     model = make_model(shape, way.precision)
     if work.kind == "generate":
         drawer = TokenDrawer(model, shape.mem_len, jit=way.jit in ("auto", "whole"))
         return drawer.measure_speed(seconds).median
-    span = AttentionSpan(shape.mem_len, same_length=True)
-    shape = shape._replace(tgt_len=join_segments(shape.batch_size, shape.tgt_len, span))
+    shape = _join_segments(shape)
     durations = repeat(make_cached_reader(model, shape, jit=way.jit), seconds)
     return shape.batch_size * shape.tgt_len / statistics.median(durations)
+
+
+def _join_segments(shape: Shape) -> Shape:
+    """Returns a shape with the segments that evaluation reads at once."""
+    from txl_tf.scoring.scorer import join_segments  # imports TensorFlow
+
+    span = AttentionSpan(shape.mem_len, same_length=True)
+    return shape._replace(tgt_len=join_segments(shape.batch_size, shape.tgt_len, span))
+
+
+def measure_alone(work: Work, precision: str, seconds: float) -> float:
+    """Returns the tokens per second of the matrix products of a work; called in a new process."""
+    if work.kind == "train":
+        return measure_products(work.shape, precision, seconds, trains=True)
+    with quiet_start():
+        shape = _join_segments(work.shape)
+    return measure_products(shape, precision, seconds, trains=False)
 
 
 def measure_peer(command: str, work: Work, seconds: float) -> dict[str, float]:
@@ -184,6 +202,10 @@ def compare(options: flags.FlagValues) -> None:
                 for way in ways[name]:
                     speed = measure_apart(measure, work, way, options.seconds)
                     found.setdefault(str(way), []).append(speed)
+                for precision in options.precisions:
+                    if work.kind != "generate" and precision != "int8":
+                        speed = measure_apart(measure_alone, work, precision, options.seconds)
+                        found.setdefault(ALONE + precision, []).append(speed)
                 print(f"round {round_index + 1}, {name}: measured", file=sys.stderr)
                 if options.json:
                     write_records(options.json, machine, summarize(speeds, ways, known))
@@ -223,8 +245,16 @@ def summarize(
         spec = WORKS[name].spec
         medians = {label: statistics.median(values) for label, values in found.items()}
         ours = {str(way): medians.pop(str(way)) for way in ways[name] if str(way) in medians}
+        names = [label for label in medians if label.startswith(ALONE)]
+        alone = {label.removeprefix(ALONE): medians.pop(label) for label in names}
         peers = known.get(spec, {}) | medians
-        records[name] = {"spec": spec, "peers": peers, "ours": ours, "rounds": found}
+        records[name] = {
+            "spec": spec,
+            "peers": peers,
+            "ours": ours,
+            "alone": alone,
+            "rounds": found,
+        }
     return records
 
 
@@ -284,6 +314,8 @@ def _make_limits(
     for precision in precisions:
         _, speed = _find_fastest(record, precision)
         limit, cause = estimate_limit(work, precision, machine)
+        if alone := record["alone"].get(precision):
+            cause += f"; alone {alone / limit:.0%}"
         cells.append(f"{speed / limit:.0%} of {format_speed(limit)} ({cause})" if speed else "")
     return [describe(work), *cells]
 
