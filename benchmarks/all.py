@@ -12,7 +12,8 @@ them with commit, machine, and date; blocks such as
 <!-- end of figures -->
 
 in README.md and the pages show them. `--text_dir` has the files `train.txt` and `valid.txt`. The
-measurements demo and step_files need the extras litert and onnx, and server needs serve.
+measurements demo and step_files need the extras litert and onnx, server needs serve, and compilers
+needs compilers.
 """
 
 import datetime
@@ -75,6 +76,9 @@ MEASUREMENTS = {
     "ablation": Measurement(
         "benchmarks.ablation --steps 1000 --positions 500 --eval_tokens 50000 "
         f"--work_dir {WORK}/ablation"
+    ),
+    "compilers": Measurement(
+        f"benchmarks.compiled_presets --effort=-1 --json {WORK}/compiled-presets.json"
     ),
     "damaged_files": Measurement("tests.soak.damaged_files --files 100000"),
     "server": Measurement("tests.soak.server_clients --scores 2000000"),

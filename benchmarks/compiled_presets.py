@@ -1,7 +1,7 @@
 """The training step of each preset of the paper, with its whole batch, for TPUs and a GPU.
 
-python -m benchmarks.compiled_presets --json docs/lab/compiled-presets.json
-python -m benchmarks.compiled_presets --json docs/lab/compiled-presets.json --models wt103_large
+python -m benchmarks.compiled_presets --json compiled-presets.json
+python -m benchmarks.compiled_presets --json compiled-presets.json --models wt103_large
 
 It needs the extra `compilers`, and hours of two cores; with `--effort -1` much less. What is in the
 file already is not compiled again, so an interrupted call resumes. The batch is that of the
