@@ -29,7 +29,8 @@ setup: .venv/installed-dev
 	@if [ -e .git ]; then $(BIN)/pre-commit install; fi
 
 RESULTS := --junitxml=build/tests
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest $(WORKERS)
 # The longest first: both workers end at the same time.
 MODEL_TESTS := $(addprefix tests/,training model baselines layers)
 USE_TESTS := $(addprefix tests/,language_model scoring generation exports experiments programs)
@@ -52,7 +53,7 @@ test-all: .venv/installed-dev
 EXTRA_MODULES := $(addprefix txl_tf/,exports/onnx_graph.py apps)
 # The extras have an environment of their own: what they need may be older than what others need.
 test-extras: .venv-extras/installed
-	.venv-extras/bin/python -m pytest $(RESULTS)/extras.xml tests/extras $(EXTRA_MODULES)
+	.venv-extras/bin/python -m pytest $(WORKERS) $(RESULTS)/extras.xml tests/extras $(EXTRA_MODULES)
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check

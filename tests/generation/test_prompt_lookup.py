@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -174,3 +176,16 @@ def test_a_draft_length_out_of_range_is_refused():
     generator = Generator(CachedModel(make_restless_model(), SPANS[1], 5))
     with pytest.raises(UserError, match=r"must be from 0 to 32. Received: draft_len=33"):
         draw(generator, [1], 33)
+
+
+@pytest.mark.parametrize("draft_len", [0, 4])
+def test_the_values_of_a_call_are_no_constants_of_what_xla_compiles(draft_len):
+    """Each call has other random numbers: as a constant they would be compiled anew."""
+    generator = Generator(CachedModel(make_restless_model(), SPANS[1], 5))
+    sampling = SamplingConfig()
+    loop, state = generator.begin([np.array(PROMPT, np.int32)], sampling, draft_len)
+    arguments = (state, tf.zeros((32, 1)), tf.constant(7), sampling.make_tensors(13))
+    program = loop.draw.experimental_get_compiler_ir(*arguments)(stage="hlo")
+    n_parameters = len(re.findall(r"= \S+ parameter\(", program[program.index("ENTRY") :]))
+    inputs = loop.draw.get_concrete_function(*arguments).inputs
+    assert n_parameters == sum(0 not in tensor.shape.as_list() for tensor in inputs)

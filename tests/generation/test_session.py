@@ -1,16 +1,28 @@
 """Sessions: their tokens, the memory, and their speed."""
 
+import functools
+
 import numpy as np
 import pytest
 from small_language_model import WORDS, make_model
 
+from txl_tf.cached_model import CachedModel
+from txl_tf.config import AttentionSpan
 from txl_tf.errors import UserError
+from txl_tf.generation.generator import Generator
+from txl_tf.generation.sampling import SamplingConfig
+from txl_tf.generation.session import Session
 
 MEM_LEN = 11
 
 
+@functools.cache  # the tests share what XLA compiles
+def make_words_model():
+    return make_model(7, vocabulary=WORDS, mem_len=MEM_LEN)
+
+
 def start():
-    return make_model(7, vocabulary=WORDS, mem_len=MEM_LEN).start(["the cat", np.array([1])])
+    return make_words_model().start(["the cat", np.array([1])])
 
 
 def test_the_memory_holds_the_last_tokens():
@@ -44,7 +56,7 @@ def test_speeds_leave_the_first_call_out(monkeypatch):
 
 @pytest.mark.parametrize("stops", [(), ("mat",)], ids=["no_stop", "stop"])
 def test_a_text_that_is_read_continues_as_if_it_had_been_in_the_prompt(stops):
-    lm = make_model(7, vocabulary=WORDS, mem_len=MEM_LEN)
+    lm = make_words_model()
     settings = {"temperature": 0.0, "stops": stops}
     session = lm.start(["the cat"], **settings)
     session.draw(5)
@@ -55,6 +67,16 @@ def test_a_text_that_is_read_continues_as_if_it_had_been_in_the_prompt(stops):
     whole = lm.start([prompt], **settings)
     whole.draw(41)
     np.testing.assert_array_equal(session.ids[0], whole.ids[0])
+
+
+def test_texts_of_all_lengths_are_read_by_one_function():
+    generator = Generator(CachedModel(make_model(7).model, AttentionSpan(MEM_LEN), 5))
+    prompts, sampling = [np.array([1])], SamplingConfig()
+    session = Session(generator, prompts, sampling, [0])
+    for length in (3, 50, 90):
+        session.read(np.ones(length, np.int32))
+    loop, _ = generator.begin(prompts, sampling, 0)
+    assert loop.replay.experimental_get_tracing_count() == 1
 
 
 def test_a_session_of_ids_reads_ids_only():

@@ -69,7 +69,10 @@ class LookupLoop(TokenLoop):
             kept = tf.where(news < n_kept, new, -1)
             tokens = tf.tensor_scatter_nd_update(now.tokens, slots[:, None], tf.transpose(kept))
             state = self.advance(state, new, n_kept, sampling)
-            return self._look_up(now.step + n_kept, tokens, state, following[:, n_kept - 1])
+            drawn = tf.gather(
+                following, n_kept - 1, axis=1
+            )  # a slice would make `following` a constant
+            return self._look_up(now.step + n_kept, tokens, state, drawn)
 
         def continues(now: _Progress) -> tf.Tensor:
             return tf.logical_and(now.step < n_new, tf.logical_not(now.state.is_done[0]))

@@ -231,8 +231,11 @@ class Session:
 
     def _replay(self, state: LoopState, ids: np.ndarray) -> LoopState:
         """Returns the state of one row after further tokens, (n,) int32, which end no text."""
-        padded = np.pad(ids, (0, -len(ids) % _TOKENS_PER_CALL))[:, None]
-        state = self._loop.replay(state, tf.constant(padded), tf.constant(len(ids)), self._sampling)
+        for start in range(0, len(ids), _TOKENS_PER_CALL):
+            part = ids[start : start + _TOKENS_PER_CALL]
+            padded = np.pad(part, (0, _TOKENS_PER_CALL - len(part)))[:, None]
+            count = tf.constant(len(part))
+            state = self._loop.replay(state, tf.constant(padded), count, self._sampling)
         return state._replace(is_done=tf.constant([False]))
 
 
