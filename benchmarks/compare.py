@@ -50,7 +50,6 @@ from txl_tf.errors import UserError
 from txl_tf.quiet_start import quiet_start
 
 PRECISIONS = KERNEL_DTYPES
-ALONE = "products alone in "  # and a precision: names a speed
 DROPOUT = 0.1
 
 
@@ -191,6 +190,14 @@ def compare(options: flags.FlagValues) -> None:
         for name in options.works
     }
     machine = measure_apart(measure_machine)
+    alone = {
+        name: {
+            precision: measure_apart(measure_alone, WORKS[name], precision, options.seconds)
+            for precision in options.precisions
+            if WORKS[name].kind != "generate" and precision != "int8"
+        }
+        for name in options.works
+    }
     speeds: dict[str, dict[str, list[float]]] = {name: {} for name in options.works}
     try:
         for round_index in range(options.rounds):
@@ -202,17 +209,14 @@ def compare(options: flags.FlagValues) -> None:
                 for way in ways[name]:
                     speed = measure_apart(measure, work, way, options.seconds)
                     found.setdefault(str(way), []).append(speed)
-                for precision in options.precisions:
-                    if work.kind != "generate" and precision != "int8":
-                        speed = measure_apart(measure_alone, work, precision, options.seconds)
-                        found.setdefault(ALONE + precision, []).append(speed)
                 print(f"round {round_index + 1}, {name}: measured", file=sys.stderr)
                 if options.json:
-                    write_records(options.json, machine, summarize(speeds, ways, known))
+                    records = summarize(speeds, ways, known, alone)
+                    write_records(options.json, machine, records)
         after = measure_apart(measure_machine)
         machine = {name: max(peak, after[name]) for name, peak in machine.items()}
     finally:
-        if records := summarize(speeds, ways, known):
+        if records := summarize(speeds, ways, known, alone):
             print_speeds(machine, records)
             if options.json:
                 write_records(options.json, machine, records)
@@ -230,6 +234,7 @@ def summarize(
     speeds: dict[str, dict[str, list[float]]],
     ways: dict[str, list[Way]],
     known: dict[str, dict[str, float]],
+    alone: dict[str, dict[str, float]],
 ) -> dict[str, Any]:
     """Returns the records of the works that have been measured, with medians over the rounds.
 
@@ -237,6 +242,7 @@ def summarize(
         speeds: For each work, the speeds of each way and each peer, one for each round.
         ways: The ways of this package for each work.
         known: Speeds of peers that were measured before, by the specs of the works.
+        alone: For each work, the speed of its matrix products alone by their precision.
     """
     records = {}
     for name, found in speeds.items():
@@ -245,14 +251,12 @@ def summarize(
         spec = WORKS[name].spec
         medians = {label: statistics.median(values) for label, values in found.items()}
         ours = {str(way): medians.pop(str(way)) for way in ways[name] if str(way) in medians}
-        names = [label for label in medians if label.startswith(ALONE)]
-        alone = {label.removeprefix(ALONE): medians.pop(label) for label in names}
         peers = known.get(spec, {}) | medians
         records[name] = {
             "spec": spec,
             "peers": peers,
             "ours": ours,
-            "alone": alone,
+            "alone": alone[name],
             "rounds": found,
         }
     return records

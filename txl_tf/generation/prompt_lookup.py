@@ -69,9 +69,8 @@ class LookupLoop(TokenLoop):
             kept = tf.where(news < n_kept, new, -1)
             tokens = tf.tensor_scatter_nd_update(now.tokens, slots[:, None], tf.transpose(kept))
             state = self.advance(state, new, n_kept, sampling)
-            drawn = tf.gather(
-                following, n_kept - 1, axis=1
-            )  # a slice would make `following` a constant
+            # A slice would make `following`, and so the random numbers, constants for XLA.
+            drawn = tf.gather(following, n_kept - 1, axis=1)
             return self._look_up(now.step + n_kept, tokens, state, drawn)
 
         def continues(now: _Progress) -> tf.Tensor:
