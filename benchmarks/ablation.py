@@ -248,6 +248,8 @@ def find_relative_lengths(
     found = {}
     for group, names in GROUPS.items():
         known = [name for name in names if name in losses]
+        if not known:
+            continue
         relative = [compare_models([losses[name] for name in known], lengths, r) for r in SHARES]
         found[group] = {
             name: [of_share.lengths[index].tokens for of_share in relative]
@@ -301,8 +303,9 @@ def run_variants(options: flags.FlagValues) -> None:
     }
     path = folder / "ablation.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    draw(outcomes, folder / "ablation.png")
-    print(f"Wrote ablation.json and ablation.png to {folder}", file=sys.stderr)
+    plot = Path(options.plot or folder / "ablation.png")
+    draw(outcomes, plot)
+    print(f"Wrote {path} and {plot}", file=sys.stderr)
 
 
 def keep_outcome(path: Path, measure: Callable[[], Outcome]) -> Outcome:
@@ -413,6 +416,8 @@ def main(argv: list[str]) -> int:
     define("max_context", int, 384, "Longest context of these targets.", lower_bound=64)
     text = "Folder for corpora, runs and results; an interrupted call resumes."
     define("work_dir", str, "runs/ablation", text, is_path=True)
+    text = "Picture to write. [default: ablation.png in --work_dir]"
+    define("plot", str, None, text, is_path=True)
     return run_program(__doc__, options, run_variants, argv)
 
 

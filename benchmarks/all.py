@@ -36,7 +36,6 @@ from txl_tf.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / "docs" / "lab" / "figures.json"
-WORK = "build/figures"  # what measurements keep
 CODE = ("txl_tf", "data_prep", "benchmarks", "examples", "tests/soak", "train_gpu.py")
 _BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 
@@ -60,7 +59,7 @@ MEASUREMENTS = {
     "prepare": Measurement("benchmarks.prepare"),
     "lookup": Measurement("benchmarks.speculation --precisions float32,int8"),
     "step_files": Measurement("benchmarks.off_python"),
-    "demo": Measurement("benchmarks.demo"),
+    "demo": Measurement("benchmarks.demo --run {work}/demo"),
     "replicas": Measurement("benchmarks.curves --output docs/lab/replicas.png"),
     "precision": Measurement(
         "benchmarks.curves --compare precision --steps 1000 --seeds 0,1,2 "
@@ -68,17 +67,17 @@ MEASUREMENTS = {
     ),
     "learning": Measurement(
         "benchmarks.curves --compare optimizers --variants recommended,release "
-        f"--work_dir {WORK}/learning --train_text {{text_dir}}/train.txt "
+        "--work_dir {work}/learning --train_text {text_dir}/train.txt "
         "--valid_text {text_dir}/valid.txt",
         "text_dir",
     ),
-    "scaling": Measurement(f"benchmarks.scaling --out {WORK} --plot docs/lab/scaling.png"),
+    "scaling": Measurement("benchmarks.scaling --out {work} --plot docs/lab/scaling.png"),
     "ablation": Measurement(
         "benchmarks.ablation --steps 1000 --positions 500 --eval_tokens 50000 "
-        f"--work_dir {WORK}/ablation"
+        "--work_dir {work}/ablation --plot docs/img/ablation.png"
     ),
     "compilers": Measurement(
-        f"benchmarks.compiled_presets --effort=-1 --json {WORK}/compiled-presets.json"
+        "benchmarks.compiled_presets --effort=-1 --json {work}/compiled-presets.json"
     ),
     "damaged_files": Measurement("tests.soak.damaged_files --files 100000"),
     "server": Measurement("tests.soak.server_clients --scores 2000000"),
@@ -91,19 +90,25 @@ def measure(name: str, options: flags.FlagValues) -> dict[str, Any]:
     """Runs a measurement and returns its record.
 
     Raises:
-        UserError: If it fails.
+        UserError: If it fails, or the code changes meanwhile.
     """
-    command = MEASUREMENTS[name].command.format(text_dir=options.text_dir)
+    commit = _git("log", "-1", "--format=%h", "--", *CODE).stdout.strip()
+    work = f"build/figures/{commit}"  # what a measurement keeps, to resume
+    command = MEASUREMENTS[name].command.format(text_dir=options.text_dir, work=work)
     arguments = [sys.executable, "-m", *shlex.split(command)]
     if name == "compare":
         arguments += [f"--peer={peer}" for peer in options.peer]
     start = time.monotonic()
     done = subprocess.run(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
+        print(done.stdout, file=sys.stderr)
         raise UserError(f"{name} failed with status {done.returncode}")
+    if not has_same_code(commit):
+        print(done.stdout, file=sys.stderr)
+        raise UserError(f"{name}: the code changed while it was measured")
     return {
         "command": f"python -m {command}",
-        "commit": _git("log", "-1", "--format=%h", "--", *CODE).stdout.strip(),
+        "commit": commit,
         "machine": describe_machine(),
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         "seconds": round(time.monotonic() - start),

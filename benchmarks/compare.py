@@ -5,9 +5,9 @@ python -m benchmarks.compare --works train-bytes,generate-bytes --rounds 1 --jso
 python -m benchmarks.compare --peer 'peer/bin/python measure.py 2019 --source tf'
 python -m benchmarks.compare --peers peers.txt
 
-Each round measures every work in each way that this package has (the precisions; XLA compiles the
-whole, the chains of element-wise operations, or nothing), and then with each `--peer`, so that
-all of them see the same machine in the same minutes. The table has medians over the rounds. A peer
+Each round measures every work with each `--peer`, and then in each way that this package has (the
+precisions; XLA compiles the whole, the chains of element-wise operations, or nothing), so that all
+of them see the same machine in the same minutes. The table has medians over the rounds. A peer
 is a command, to which a work and `--seconds` are appended; it prints a line such as
 "2019 train:6,256,8,1024,128,128,8,27: median 2,427.9", in which a work is its kind, a colon, and
 layers, d_model, heads, d_inner, T, M, B, V, with cutoffs and div_val behind another colon.

@@ -2,12 +2,12 @@
 
 python -m benchmarks.demo --run runs/demo
 
-It runs `examples/demo.py` first where there is no run. It needs the extras litert and onnx.
+It trains the run as `make demo` does, unless that is done. It needs the extras litert and onnx.
 """
 
 import contextlib
 import json
-import subprocess
+import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -17,12 +17,12 @@ from absl import flags
 
 from benchmarks import off_python
 from benchmarks.baselines import measure_baselines
+from benchmarks.several_workers import run_python
 from benchmarks.tables import define_json_flag, print_table, write_json
-from examples.demo import DATA_DIR
+from examples.demo import DATA_DIR, list_commands
 from txl_tf import attention, context
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.run_flags import check_run
 from txl_tf.config import KERNEL_DTYPES, DynamicConfig
 from txl_tf.errors import UserError
 
@@ -81,11 +81,9 @@ def measure(options: flags.FlagValues) -> None:
     Raises:
         UserError: If a part fails.
     """
-    if options.run == "runs/demo" and not (ROOT / options.run).exists():
-        subprocess.run(
-            [sys.executable, "examples/demo.py"], cwd=ROOT, stdout=sys.stderr, check=True
-        )
-    check_run(options.run)
+    prepare, train, *_ = list_commands("demo", options.run)
+    for command in (prepare, train):
+        run_python(*shlex.split(command)[1:])
     bits = measure_losses(options.run)
     lengths, distances = measure_contexts(options.run), measure_attention(options.run)
     files = off_python.measure_losses(options.run, N_TOKENS)

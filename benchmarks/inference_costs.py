@@ -9,7 +9,7 @@ from benchmarks.works import Shape
 from txl_tf.config import ModelConfig
 from txl_tf.config.encodings import ENCODINGS
 
-# Bytes of a number of the kernels, and of the keys, values and positions.
+# Bytes of a number of the kernels, and of the keys, values and positions of a segment.
 WIDTHS = {"float32": (4, 4), "bfloat16": (2, 2), "int8": (1, 4)}
 
 
@@ -49,6 +49,8 @@ def count_bytes_per_token(shape: Shape, precision: str = "float32") -> float:
     bins = model.bins[:1] if shape.tgt_len == 1 else model.bins
     tables = sum((high - low) * model.bin_width(k) for k, (low, high) in enumerate(bins))
     of_kernel, of_state = WIDTHS[precision]
+    if shape.tgt_len == 1:
+        of_state = 4  # the loop of generation keeps float32 on CPUs
     n_bytes = of_kernel * (shape.n_layer * weights + tables) + of_state * shape.n_layer * states
     return n_bytes / (shape.batch_size * shape.tgt_len)
 

@@ -13,6 +13,7 @@ that are not measured again stay in it, and the plot shows all of them.
 
 import dataclasses
 import functools
+import itertools
 import json
 import statistics
 import sys
@@ -123,14 +124,15 @@ def count_cost(work: str, shape: Shape, text_len: int | None = None) -> float:
 
 def _count_scoring_flops(shape: Shape, text_len: int) -> float:
     """Returns the operations per token of short texts that are read in padded segments."""
-    n_inputs = text_len - 1
-    if n_inputs > shape.tgt_len:
-        n_padded = -(-n_inputs // shape.tgt_len) * shape.tgt_len
-        return count_flops_per_token(shape) * n_padded / text_len
-    # Texts of one segment are read without memory, in segments of 8, 32 or T tokens.
-    n_padded = next(size for size in (8, 32, shape.tgt_len) if size >= min(n_inputs, shape.tgt_len))
-    short = shape._replace(tgt_len=n_padded, mem_len=0)
-    return count_flops_per_token(short) * n_padded / text_len
+    n_inputs, tgt_len = text_len - 1, shape.tgt_len
+    # A segment that holds the whole text is read without memory. It has 8, 32, T, 2 T, ... tokens.
+    sizes = itertools.chain((8, 32), (tgt_len << k for k in itertools.count()))
+    whole = next(size for size in sizes if size >= n_inputs)
+    flops = count_flops_per_token(shape._replace(tgt_len=whole, mem_len=0)) * whole
+    if whole > tgt_len:  # several segments with memory, unless that is more work
+        several = count_flops_per_token(shape) * -(-n_inputs // tgt_len) * tgt_len
+        flops = min(flops, several) if whole <= shape.mem_len else several
+    return flops / text_len
 
 
 def measure_series(work: str, axis: str, values: tuple[int, ...], seconds: float) -> list[float]:

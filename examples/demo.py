@@ -21,9 +21,8 @@ ROOT = Path(__file__).parents[1]
 DATA_DIR = "data/pydoc"
 
 
-def list_commands(preset: str) -> list[str]:
+def list_commands(preset: str, model_dir: str) -> list[str]:
     """Returns the commands of the demo, to be run in the project's folder."""
-    model_dir = f"runs/{preset}"
     run = f"--data_dir {DATA_DIR} --model_dir {model_dir}"
     return [
         f"python data_prep/make_tfrecords.py --dataset pydoc --data_dir {DATA_DIR}",
@@ -54,7 +53,7 @@ def run_commands(options: flags.FlagValues) -> None:
     """Prints and runs each command, up to the first that fails."""
     start = time.monotonic()
     print("# To run these commands yourself, begin with:\n$ . .venv/bin/activate")
-    for command in list_commands(options.preset):
+    for command in list_commands(options.preset, f"runs/{options.preset}"):
         print(f"\n$ {command}")
         arguments = shlex.split(command)
         done = subprocess.run(

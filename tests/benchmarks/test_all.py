@@ -15,10 +15,10 @@ def project(tmp_path, monkeypatch):
     (tmp_path / "README.md").write_text(PAGE)
     for number in ("one", "two"):
         (tmp_path / f"print_{number}.py").write_text(f"print('| {number} |')")
-    (tmp_path / "fail.py").write_text("raise SystemExit(3)")
+    (tmp_path / "fail.py").write_text("print('| half |'); raise SystemExit(3)")
     monkeypatch.setattr(measurements, "ROOT", tmp_path)
     monkeypatch.setattr(measurements, "FIGURES", tmp_path / "docs" / "lab" / "figures.json")
-    monkeypatch.setattr(measurements, "has_same_code", lambda commit: commit in ("HEAD", "now"))
+    monkeypatch.setattr(measurements, "has_same_code", lambda commit: commit in ("HEAD", "now", ""))
     monkeypatch.setattr(
         measurements,
         "MEASUREMENTS",
@@ -48,6 +48,7 @@ def test_a_failure_is_told_and_the_others_are_kept(project, capsys):
     assert list(read_figures(project)) == ["two"]
     found = capsys.readouterr()
     assert "bad failed with status 3" in found.err
+    assert "| half |" in found.err
     assert "peers: not measured without --peer" in found.out
 
 
@@ -57,6 +58,13 @@ def test_what_was_measured_with_the_same_code_is_kept(project, commit, text):
     measurements.FIGURES.write_text(json.dumps({"one": record}))
     assert measurements.main(["all", "--only=one"]) == 0
     assert read_figures(project)["one"]["text"] == text
+
+
+def test_code_that_changes_meanwhile_is_told(project, monkeypatch, capsys):
+    monkeypatch.setattr(measurements, "has_same_code", lambda commit: commit == "HEAD")
+    assert measurements.main(["all", "--only=one"]) == 1
+    assert "one: the code changed while it was measured" in capsys.readouterr().err
+    assert not measurements.FIGURES.exists()
 
 
 def test_changes_must_be_committed(project, monkeypatch, capsys):

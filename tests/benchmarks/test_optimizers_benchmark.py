@@ -6,11 +6,22 @@ import pytest
 
 from benchmarks import curves, optimizers
 from benchmarks.flag_texts import keep_last
-from benchmarks.optimizer_results import Found
+from benchmarks.optimizer_results import Found, Run, print_settings
 
 
 def call(*flags):
     return curves.main(["curves", *keep_last(flags)])
+
+
+def test_without_adam_the_settings_are_timed_to_the_last_one(capsys):
+    found = {
+        name: Found({}, 1e-3, {"1": Run([], [(10, 3.0), (20, bits)], 100.0)})
+        for name, bits in (("recommended", 1.0), ("release", 2.0))
+    }
+    print_settings(found)
+    table = capsys.readouterr().out
+    assert "| step with the last loss of release |" in table
+    assert "| recommended | 0.001 | 1.0000 | 1.0000 to 1.0000 | 15 |" in table
 
 
 @pytest.mark.slow

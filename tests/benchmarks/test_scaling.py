@@ -3,7 +3,8 @@ import json
 import pytest
 
 from benchmarks import scaling
-from benchmarks.works import Shape
+from benchmarks.inference_costs import count_flops_per_token
+from benchmarks.works import SHAPES, Shape
 
 SMALL = Shape(1, 8, 2, 8, 5, 6, 2, 23)
 BASES = {
@@ -25,6 +26,17 @@ def small(monkeypatch):
     monkeypatch.setattr(scaling, "BASES", BASES)
     monkeypatch.setattr(scaling, "measure_apart", lambda function, *arguments: function(*arguments))
     monkeypatch.setattr(scaling, "measure_machine", lambda: {"float32_flops_per_second": 2e9})
+
+
+@pytest.mark.parametrize(
+    ("text_len", "tgt_len", "mem_len", "n_read"),
+    [(8, 8, 0, 8), (60, 64, 0, 64), (100, 128, 0, 128), (300, 64, 640, 320)],
+)
+def test_scored_texts_are_read_in_the_cheaper_way(text_len, tgt_len, mem_len, n_read):
+    shape = SHAPES["bytes"]._replace(tgt_len=64, mem_len=640, batch_size=16)
+    read = shape._replace(tgt_len=tgt_len, mem_len=mem_len)
+    expected = count_flops_per_token(read) * n_read / text_len
+    assert scaling.count_cost("score", shape, text_len) == pytest.approx(expected)
 
 
 @pytest.mark.slow

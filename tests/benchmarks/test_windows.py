@@ -20,6 +20,13 @@ def test_the_bytes_of_a_token_are_those_counted_by_hand():
     weights = 2 * (4 * 6 * 6 + 2 * 6 * 7) + 6 * 13
     states = 2 * 16 * 6 * (1 + 2 + 2)  # positions; keys and values of two rows
     assert count_bytes_per_token(SMALL) == 4 * (weights + states) / 10
+    assert count_bytes_per_token(SMALL, "bfloat16") == 2 * (weights + states) / 10
+
+
+def test_generation_keeps_float32_keys_beside_bfloat16_kernels():
+    weights = 4 * 6 * 6 + 2 * 6 * 7 + 6 * 13
+    states = 12 * 6 * (1 + 2)
+    assert count_bytes_per_token(ONE_TOKEN, "bfloat16") == 2 * weights + 4 * states
 
 
 @pytest.mark.slow

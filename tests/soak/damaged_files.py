@@ -8,6 +8,7 @@ Bytes of a file are changed, removed, inserted, or repeated at random. Anything 
 depends on the number that a fault has: `--first NUMBER --files 1 --kinds KIND` repeats it.
 """
 
+import faulthandler
 import os
 import random
 import shutil
@@ -18,6 +19,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +32,12 @@ from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
+# What the readers read of these folders.
 RELEASE_FILES = ("checkpoint", "model.ckpt-0.index", "model.ckpt-0.data-00000-of-00001")
+RUN_FILES = (
+    *("config.json", "run.json", "vocabulary.json", "validation.jsonl"),
+    *("ckpt-8.index", "ckpt-8.data-00000-of-00001"),
+)
 LIMIT = 10.0  # seconds
 BATCH = 200  # files of a task
 
@@ -103,7 +110,7 @@ KINDS = {
     "torch": Kind(GOLDEN / "hub" / "word", read_hub, ("config.json", "pytorch_model.bin")),
     "safetensors": Kind(GOLDEN / "hub" / "word", read_hub, ("config.json", "model.safetensors")),
     "release": Kind(GOLDEN / "model" / "char", read_release, RELEASE_FILES),
-    "run": Kind(GOLDEN / "artifacts" / "adam", read_run),
+    "run": Kind(GOLDEN / "artifacts" / "adam", read_run, RUN_FILES),
     "config": Kind(GOLDEN / "artifacts" / "adam", read_config, ("config.json",)),
     "records": Kind(GOLDEN / "artifacts" / "records", read_records),
 }
@@ -142,6 +149,7 @@ def try_file(name: str, number: int, folder: Path) -> tuple[str, str]:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(damage(content, generator) if path == chosen else content)
     start = time.monotonic()
+    faulthandler.dump_traceback_later(3 * LIMIT, exit=True)
     try:
         kind.read(folder)
         found, text = "read", ""
@@ -150,6 +158,7 @@ def try_file(name: str, number: int, folder: Path) -> tuple[str, str]:
         found = "fault" if "\n" in text else "refused"
     except BaseException:  # whatever it is, it is a fault
         found, text = "fault", traceback.format_exc()
+    faulthandler.cancel_dump_traceback_later()
     if (took := time.monotonic() - start) > LIMIT:
         found, text = "fault", f"it took {took:.0f} s: {text}"
     return found, f"{name} {number}, {chosen.name}: {text}" if found == "fault" else ""
@@ -183,7 +192,15 @@ def soak(options: flags.FlagValues) -> None:
         for name in options.kinds:
             batches = [range(n, min(n + BATCH, last)) for n in range(options.first, last, BATCH)]
             ends: Counter = Counter()
-            for found, texts in pool.map(try_files, [name] * len(batches), batches):
+            results = pool.map(try_files, [name] * len(batches), batches)
+            for batch in batches:
+                try:
+                    found, texts = next(results)
+                except BrokenProcessPool as error:
+                    raise UserError(
+                        f"{name}: a process died, or a call did not end, at one of the files from "
+                        f"{batch.start} on; --first {batch.start} --kinds {name} repeats it"
+                    ) from error
                 ends += found
                 faults.extend(texts)
                 for text in texts:

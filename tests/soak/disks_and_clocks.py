@@ -103,7 +103,7 @@ def compare(name: str, line: str, whole: Run, disturbed: Run) -> tuple[object, .
     expected, found = read_numbers(whole.folder), read_numbers(disturbed.folder)
     if expected != found:
         raise UserError(f"{name}: the numbers differ")
-    return name, f"`` {line} ``" if line else "nothing", len(found), 0
+    return name, f"`` {line} ``" if line else "nothing", len(found)
 
 
 def soak(options: flags.FlagValues) -> None:
@@ -113,10 +113,12 @@ def soak(options: flags.FlagValues) -> None:
         command = [sys.executable, "-m", "tests.soak.disks_and_clocks", *sys.argv[1:], "--mounts"]
         os.execvp("unshare", ["unshare", "--map-root-user", "--mount", *command])
     with tempfile.TemporaryDirectory() as name:
-        header = ("disturbance", "what the run says", "numbers compared", "different")
-        print_table(header, disturb(Path(name), options))
-        for disk in ("full", "read_only"):
-            subprocess.run(["umount", f"{name}/{disk}/run"], check=True)
+        header = ("disturbance", "what the run says", "equal numbers")
+        try:
+            print_table(header, disturb(Path(name), options))
+        finally:
+            for disk in ("full", "read_only"):
+                subprocess.run(["umount", f"{name}/{disk}/run"], check=False)
 
 
 def main(argv: list[str]) -> int:

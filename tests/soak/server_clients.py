@@ -70,7 +70,7 @@ def misbehave(port: int, kind: str, done: threading.Event, counts: Counter) -> N
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as client:
             client.sendall(MISDEEDS[kind] or generator.randbytes(generator.randint(1, 5000)))
             done.wait(20.0 if kind == "stalled" else 0.01)
-        counts[kind] += 1
+            counts[kind] += 1
         done.wait(0.1)
 
 
