@@ -6,6 +6,7 @@ A module of that name stands in for it: it writes to file descriptor 2, as its C
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 from places import ROOT
@@ -100,3 +101,27 @@ def test_other_lines_pass_as_they_are(capfd):
     with drop_lines("I0000"):
         os.write(2, b"I0000 one\ntwo\nthree")
     assert capfd.readouterr().err == "two\nthree"
+
+
+def test_two_threads_leave_standard_error_as_it_was(capfd):
+    is_held, may_end = threading.Event(), threading.Event()
+
+    def hold():
+        with drop_lines("I0000"):
+            is_held.set()
+            may_end.wait()
+
+    def hold_too():
+        with drop_lines("I0000"):
+            pass
+
+    first, second = threading.Thread(target=hold), threading.Thread(target=hold_too)
+    first.start()
+    is_held.wait()
+    second.start()
+    second.join(0.2)  # it waits for the first, or is over
+    may_end.set()
+    first.join()
+    second.join()
+    os.write(2, b"shown")
+    assert capfd.readouterr().err == "shown"

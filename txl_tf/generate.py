@@ -10,7 +10,7 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, product
 from typing import TYPE_CHECKING, Any
@@ -32,9 +32,11 @@ from txl_tf.cli.run_flags import (
 from txl_tf.errors import UserError, explain_errors
 
 if TYPE_CHECKING:
+    from txl_tf.generation.session import Session
     from txl_tf.language_model import LanguageModel
 
 _KEYS = "An empty line continues the text, Ctrl-C stops an answer, Ctrl-D ends the program."
+_Spell = Callable[[Iterable[str]], Iterable[str]]
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\\": "\\"}
 
 
@@ -74,7 +76,7 @@ def define_flags() -> flags.FlagValues:
     define_precision_flag(options)
     text = "Tokenize the prompt as WikiText was, for its word models."
     define("tokenize_wikitext", bool, False, text)
-    text = "Print words of WikiText as the model writes them, with @-@ and the like."
+    text = "Print words of WikiText as the model writes them, with @-@ and so on, as --json does."
     define("raw", bool, False, text)
     return options
 
@@ -109,8 +111,10 @@ def generate_text(options: flags.FlagValues) -> None:
     lm = txl_tf.load(options.run, checkpoint=options.checkpoint, precision=options.precision)
     if lm.vocabulary is None:
         raise UserError(f"`{options.run}` has no vocabulary: it cannot encode texts")
+    is_readable = is_wikitext(lm.vocabulary.symbols) and not options.raw
+    spell: _Spell = stream_wikitext if is_readable else iter
     if options.interactive:
-        _converse(lm, options, settings)
+        _converse(lm, options, settings, spell)
         return
     if options.tokenize_wikitext:
         check_wikitext(lm.vocabulary)
@@ -118,7 +122,6 @@ def generate_text(options: flags.FlagValues) -> None:
     with explain_errors("the prompt", UserError):
         # With spaces as the model sees them: a single one between two words.
         normalized = [lm.vocabulary.decode(lm.vocabulary.encode(prompt)) for prompt in prompts]
-    is_readable = is_wikitext(lm.vocabulary.symbols) and not options.raw
     seeds = range(options.seed, options.seed + options.samples)
     for (index, prompt), seed in product(enumerate(prompts, 1), seeds):
         pieces: Iterable[str] = lm.stream(
@@ -133,7 +136,7 @@ def generate_text(options: flags.FlagValues) -> None:
             print(f"--- {', '.join(titles)}")
         if not options.no_prompt:
             pieces = chain([normalized[index - 1] if is_readable else prompt], pieces)
-        _print(stream_wikitext(pieces) if is_readable else pieces)
+        _print(spell(pieces))
 
 
 def _check_interactive(options: flags.FlagValues) -> None:
@@ -144,9 +147,12 @@ def _check_interactive(options: flags.FlagValues) -> None:
         raise flags.Error(f"--{given[0]} cannot be used with --interactive")
 
 
-def _converse(lm: "LanguageModel", options: flags.FlagValues, settings: dict[str, Any]) -> None:
+def _converse(
+    lm: "LanguageModel", options: flags.FlagValues, settings: dict[str, Any], spell: _Spell
+) -> None:
     """Continues what is typed, in one session, to the end of the input."""
     session = None
+    _accept_all_bytes()
     if sys.stdin.isatty() and not options.quiet:
         print(_KEYS, file=sys.stderr)
     while (line := _read_line()) is not None:
@@ -158,12 +164,19 @@ def _converse(lm: "LanguageModel", options: flags.FlagValues, settings: dict[str
         except UserError as error:  # such as a character that the model does not know
             print(error, file=sys.stderr)
             continue
-        with _note_interrupt() as interrupts:
-            for piece in session.stream(options.length):
-                print(piece, end="", flush=True)
-                if interrupts:
-                    break
-        print()
+        _print(spell(_stream_answer(session, options.length)))
+
+
+def _stream_answer(session: "Session", length: int) -> Iterator[str]:
+    """Yields the pieces of an answer, up to Ctrl-C."""
+    n_shown = len(session.added[0])
+    with _note_interrupt() as interrupts:
+        for piece in session.stream(length):
+            yield piece
+            n_shown += len(piece)
+            if interrupts:
+                break
+    yield str(session.added[0])[n_shown:]  # what the stream has held back
 
 
 def _read_line() -> str | None:
@@ -239,9 +252,14 @@ def _read_texts(name: str, values: Sequence[str] | None) -> list[str] | None:
 def _read_standard_input(*, is_wanted: bool) -> str:
     if sys.stdin is None or (sys.stdin.isatty() and not is_wanted):
         raise UserError("--prompt, --prompt_file or --interactive must be given")
+    _accept_all_bytes()
+    return sys.stdin.read()
+
+
+def _accept_all_bytes() -> None:
+    """Makes the standard input read bytes that are not UTF-8, too, which are refused later."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
-    return sys.stdin.read()
 
 
 if __name__ == "__main__":

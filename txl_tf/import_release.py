@@ -155,11 +155,11 @@ def _describe_evaluation(config: EvalConfig, release: "Release", name: str | Non
     """Prints how the run will be evaluated, and where these settings come from."""
     from txl_tf.scoring.checkpoints import describe_evaluation
 
-    if name:
+    if release.evaluation:
+        origin = "stated in its folder"
+    elif name:
         published = presets.get(name).published
         origin = f"preset {name}" + (f", published {published}" if published else "")
-    elif release.evaluation:
-        origin = "stated in its folder"
     else:
         origin = "no preset has these sizes; --eval_mem_len and similar flags change this"
     print(f"  evaluated with {describe_evaluation(config)} ({origin})")

@@ -25,6 +25,7 @@ from txl_tf.quantization import get_kernel_dtype, quantize
 from txl_tf.runs.checkpoint_files import find_checkpoint, read_step
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.folder import name_records, read_run_config, read_run_vocabulary
+from txl_tf.scoring.checkpoints import check_records
 from txl_tf.scoring.dynamic_evaluation import make_adapting_reader
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.metrics import Score, describe_unknown
@@ -47,6 +48,8 @@ class LanguageModel(GenerationMixin, ExportMixin):
         training: The training config.
         step: The number of training steps; 0 if it is not known.
         run: The run folder that the model was loaded from; `None` if there is none.
+        checkpoint: The path of the checkpoint in it.
+        is_averaged: Whether the weights are the averaged ones of the checkpoint.
     """
 
     def __init__(
@@ -60,6 +63,8 @@ class LanguageModel(GenerationMixin, ExportMixin):
         training: TrainConfig | None = None,
         step: int = 0,
         run: str | None = None,
+        checkpoint: str | None = None,
+        is_averaged: bool = False,
     ):
         self.model = model
         self.vocabulary = vocabulary
@@ -69,6 +74,8 @@ class LanguageModel(GenerationMixin, ExportMixin):
         self.training = training or TrainConfig()
         self.step = step
         self.run = run
+        self.checkpoint = checkpoint
+        self.is_averaged = is_averaged
         self._encoder = TextEncoder(vocabulary, model.config.n_token)
         self._generators: dict[tuple[EvalConfig, bool], Generator] = {}
         self._scorers: dict[tuple[Any, ...], TextScorer] = {}
@@ -111,7 +118,7 @@ class LanguageModel(GenerationMixin, ExportMixin):
             check_transformer(config.model, "quantization")
         model = make_model(config.model)
         weights = find_checkpoint(folder, checkpoint)
-        load_weights(model, weights, use_ema=use_ema)
+        is_averaged = load_weights(model, weights, use_ema=use_ema)
         return cls(
             model if precision == "float32" else quantize(model, precision),
             read_run_vocabulary(folder),
@@ -121,6 +128,8 @@ class LanguageModel(GenerationMixin, ExportMixin):
             training=config.training,
             step=read_step(weights),
             run=None if is_shared else folder,
+            checkpoint=weights,
+            is_averaged=is_averaged,
         )
 
     def __repr__(self) -> str:
@@ -284,13 +293,17 @@ class LanguageModel(GenerationMixin, ExportMixin):
                 it. The model is not changed. `True` for the defaults of `DynamicConfig`.
 
         Raises:
-            UserError: If there are no records, or they have another vocabulary; if the model is
+            UserError: If there are no records, or they do not fit the model; if the model is
                 quantized and `dynamic` is given, or its rule needs a training split and the
                 records have none.
         """
-        records = open_records(data_dir or self._records_dir or "")
+        data_dir = data_dir or self._records_dir
+        if data_dir is None:
+            raise UserError("the model has no records of its own: pass `data_dir`, their folder")
+        records = open_records(data_dir)
         if self.vocabulary is not None and records.vocabulary != self.vocabulary:
             raise UserError(f"`{records.data_dir}` has another vocabulary than the model")
+        check_records(records, self.config, self.evaluation, split)
         evaluation, reader = self.evaluation, None
         config = self._choose_dynamic(dynamic)
         if config is not None:
@@ -322,7 +335,9 @@ class LanguageModel(GenerationMixin, ExportMixin):
             scorer = Scorer(self.model, self.evaluation, batch_size=batch_size, **options)
             self._scorers[key] = scorer
             return scorer
-        records = open_records(self._records_dir or "") if dynamic.has_statistics else None
+        records = None
+        if dynamic.has_statistics and self._records_dir is not None:
+            records = open_records(self._records_dir)
         reader = make_adapting_reader(self.model, self.evaluation, dynamic, records, **options)
         # Each has a copy of the weights: only the last one is held.
         self._scorers = {key: self._scorers[key] for key in self._scorers if key[1] is None}

@@ -18,7 +18,7 @@ from typing import Any
 from absl import flags
 
 from txl_tf.cli.config_flags import define_field_flag
-from txl_tf.cli.flags import define_flag, parse_integers
+from txl_tf.cli.flags import define_flag, define_second_name, parse_integers
 from txl_tf.cli.legacy_flags import PREPARATION_FLAGS, define_legacy_flags, describe_legacy_flags
 from txl_tf.cli.pipeline_flags import check_pipeline_flags, define_pipeline_flags, make_runner
 from txl_tf.cli.program import run_program
@@ -51,6 +51,7 @@ def define_flags() -> flags.FlagValues:
         datasets = DATASETS_OF_OPTION.get(field.name, ())
         before = f"For {', '.join(datasets)}: " if 0 < len(datasets) <= len(DATASETS) // 2 else ""
         define_field_flag(options, field.name, field, before=before, **rules)
+    define_second_name(options, "num_shuffle", "num_shuffles")  # of 2019
     define_pipeline_flags(options)
     temp_help = "Folder of temporary files that all workers reach. [default: inside --data_dir]"
     define_flag(options, "temp_dir", str, None, temp_help, is_path=True)
@@ -92,8 +93,6 @@ def make_options(options: flags.FlagValues) -> PrepareOptions:
         values[name] = None if values[name] is None else tuple(values[name])
     if options.vocab_file:
         values["vocab_file"] = Path(options.vocab_file)
-    if options["num_shuffle"].present and not options["num_shuffles"].present:
-        values["num_shuffles"] = options.num_shuffle  # the name of the flag in 2019
     return PrepareOptions(**values)
 
 
@@ -146,6 +145,9 @@ def _check_text_flags(options: flags.FlagValues) -> None:
         for name in ("min_count", "max_symbols", "special"):
             if options[name].present:
                 raise flags.Error(f"flag --{name} is for a new vocabulary, not for --vocab_file")
+        for name in ("lower_case", "line_end"):
+            if options[name].present and options.vocab_file.endswith(".json"):
+                raise flags.Error(f"flag --{name} has no effect: --vocab_file says it")
     if options.document_separator is not None and options["documents"].present:
         raise flags.Error("--documents and --document_separator exclude each other")
 

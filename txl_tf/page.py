@@ -91,12 +91,14 @@ def write_page(options: flags.FlagValues) -> None:
     if options.heads is None:
         heads = [Head(*index) for index in np.ndindex(lm.config.n_layer, lm.config.n_head)]
     source, ids = _read_split(options, lm) if options.split else _read_text(options, lm)
-    size = len(ids) * (len(heads) + 1) * (3 * options.keys + 1) * 4 // 3  # about, in base64
+    n_alternatives = min(options.alternatives, lm.config.n_token)
+    n_bytes = (len(heads) + 1) * (3 * options.keys + 1) + 6 * n_alternatives  # of a token, about
+    size = len(ids) * n_bytes * 4 // 3  # in base64
     if size > _MAX_BYTES:
         raise UserError(
-            f"the attention of {len(ids):,} tokens in {len(heads)} heads would take "
+            f"the numbers of {len(ids):,} tokens in {len(heads)} heads would take "
             f"{size / 2**20:,.0f} MiB in the page, and at most {_MAX_BYTES / 2**20:.0f} MiB are "
-            "allowed: choose fewer --heads, --keys or --tokens"
+            "allowed: choose fewer --heads, --keys, --alternatives or --tokens"
         )
     tracer = TextTracer(
         lm.model,

@@ -31,7 +31,9 @@ def quantize(model: SegmentModel, dtype: str) -> TransformerXL:
 
 def pack_kernels(model: SegmentModel, policy: str, dtype: str) -> TransformerXL:
     """Returns a copy of a model whose kernels are stored by rows in a dtype, as `PackedKernel`."""
-    packed = TransformerXL(model.config, seed=model.seed, dtype=PackedPolicy(policy, dtype))
+    packed = TransformerXL(
+        model.config, seed=model.seed, name=model.name, dtype=PackedPolicy(policy, dtype)
+    )
     for kernel, weight in zip(packed.kernels, model.kernels, strict=True):
         kernel.assign(weight)
     others = {weight.path: weight for weight in model.weights}

@@ -11,10 +11,12 @@ import os
 import re
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+_DESCRIPTOR_LOCK = threading.RLock()  # two threads that swap descriptor 2 would lose it
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _MESSAGES = (
     r"WARNING: All log messages before absl::InitializeLog.* are written to STDERR"
@@ -79,13 +81,14 @@ def drop_lines(pattern: str) -> Iterator[None]:
     If the process crashes meanwhile, only Python's traceback is shown.
     """
     try:
-        saved = os.dup(2)
+        os.fstat(2)
     except OSError:  # there is no standard error
         yield
         return
-    reports_crashes = not faulthandler.is_enabled()
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as held:
+    with _DESCRIPTOR_LOCK, tempfile.TemporaryFile() as held:
+        saved = os.dup(2)
+        reports_crashes = not faulthandler.is_enabled()
+        sys.stderr.flush()
         os.dup2(held.fileno(), 2)
         if reports_crashes:
             faulthandler.enable(saved)

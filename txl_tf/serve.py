@@ -43,6 +43,8 @@ def define_flags() -> flags.FlagValues:
 
 def serve_run(options: flags.FlagValues) -> None:
     """Serves a run until SIGTERM or Ctrl-C."""
+    if not options.host:
+        raise flags.Error("--host must name an address (is a shell variable not set?)")
     check_run(options.run)
     with require_extra("serve", "the server"):
         from txl_tf.apps.server.http_app import HttpApp

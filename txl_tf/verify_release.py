@@ -64,9 +64,15 @@ def verify_release(options: flags.FlagValues) -> bool:
     import tensorflow as tf
 
     from txl_tf.release import comparison, load_model
+    from txl_tf.release.hub import is_hub_folder
     from txl_tf.release.infer import describe_config, infer_config
     from txl_tf.release.weights import SCOPE, find_release_checkpoint, list_entries, read_weights
 
+    if is_hub_folder(options.source):
+        raise UserError(
+            f"`{options.source}` is of Hugging Face transformers: only checkpoints of the 2019 "
+            "release can be compared"
+        )
     tf.config.experimental.enable_tensor_float_32_execution(False)  # it has only 10 bits
     path = find_release_checkpoint(options.source)
     config = infer_config(path)

@@ -1,9 +1,11 @@
 """Texts that requests continue, without a server."""
 
+import dataclasses
+
 import pytest
 from small_language_model import WORDS, make_model
 
-from txl_tf.apps.server.api_requests import CompletionRequest
+from txl_tf.apps.server.api_requests import CompletionRequest, ScoreRequest
 from txl_tf.apps.server.model_service import ModelService, ServedTexts
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
@@ -50,6 +52,21 @@ def test_a_stop_that_is_a_symbol_leaves_earlier_text_alone(lm):
     assert choice.text == whole.removesuffix("a")
 
 
+def test_a_stop_may_end_inside_a_character_of_several_tokens(binary):
+    settings = {"temperature": 9.0, "seed": 1, "stop": ("ä",)}
+    whole = binary.generate("a", max_new_tokens=300, temperature=9.0, seed=1, stops="ä")
+    assert whole.endswith("ä")
+    choice = draw(start(binary, "a", **settings), 300)
+    assert (choice.text, choice.finish_reason) == (whole.removesuffix("ä"), "stop")
+
+
+def test_a_stop_is_written_in_lower_case_as_the_texts_are():
+    lm = make_model(7, vocabulary=dataclasses.replace(WORDS, lower_case=True))
+    choice = draw(start(lm, "the cat", stop=("At",), temperature=9.0, seed=1), 60)
+    assert choice.finish_reason == "stop"
+    assert "at" not in choice.text
+
+
 def test_a_text_goes_on_after_its_stop(lm):
     settings = {"temperature": 9.0, "seed": 1}
     texts = start(lm, "the cat", stop=("mat",), **settings)
@@ -84,7 +101,7 @@ def test_characters_are_whole_however_requests_cut_them(binary):
 def test_compiled_programs_are_bounded(lm, monkeypatch):
     monkeypatch.setattr("txl_tf.apps.server.model_service._MAX_PROGRAMS", 2)
     service = ModelService(lm, "mats")
-    for top_k in (1, 2, 1):
+    for top_k in (1, 7, 1, 40):  # of 7 tokens
         service.start(CompletionRequest(prompt=("a",), top_k=top_k))
     with pytest.raises(UserError, match="the server keeps 2 compiled programs"):
         service.start(CompletionRequest(prompt=("a",), top_k=3))
@@ -100,3 +117,20 @@ def test_a_text_without_a_prompt_begins_with_what_the_vocabulary_has(symbols, te
 def test_a_model_of_ids_is_not_served():
     with pytest.raises(UserError, match="has no vocabulary: it cannot encode texts"):
         ModelService(make_model(7), "ids")
+
+
+def test_texts_are_scored_in_turns_unless_they_are_one(lm, monkeypatch):
+    monkeypatch.setattr("txl_tf.apps.server.model_service._SCORE_PIECE", 2)
+    service, texts = ModelService(lm, "mats"), ("a cat", "the cat sat", "", "a", "a mat")
+    for carries, sizes in ((False, [2, 2, 1]), (True, [5])):
+        pieces = list(service.score(ScoreRequest(texts=texts, carry_memory=carries)))
+        assert [len(piece) for piece in pieces] == sizes
+        expected = lm.score(texts, carry_memory=carries)
+        found = [score["total_nats"] for piece in pieces for score in piece]
+        assert found == pytest.approx([score.total_nats for score in expected], abs=1e-5)
+
+
+def test_a_text_that_is_not_unicode_is_refused(lm):
+    texts = start(lm, "the cat")
+    with pytest.raises(UserError, match=r"^a text is not UTF-8: "):
+        list(texts.read("\ud800"))

@@ -12,6 +12,7 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from places import ROOT
 from small_language_model import WORDS, make_model
 from tables import slow_after
@@ -21,6 +22,7 @@ from txl_tf import page
 from txl_tf.apps.pages.text_page import make_text_page
 from txl_tf.config import EvalConfig
 from txl_tf.data import Vocabulary, write_records
+from txl_tf.errors import UserError
 from txl_tf.experiments.shown_tokens import name_symbol, show_tokens
 from txl_tf.experiments.text_attention import Head
 from txl_tf.experiments.text_trace import TextTracer
@@ -270,6 +272,25 @@ def test_a_stretch_is_read_with_an_empty_memory(words, tmp_path, capsys):
     (score,) = txl_tf.load(words).score([WORDS.encode(TEXT)[3:10]])
     np.testing.assert_allclose(found.read("nats"), score.nats, rtol=1e-5, atol=1e-5)
     assert "text.txt, tokens 3 to 9</dd>" in out.read_text()
+
+
+def test_the_size_of_a_page_counts_its_alternatives(words, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(page, "_MAX_BYTES", len(WORDS.encode(TEXT)) * 50 * 4 // 3)
+    (tmp_path / "text.txt").write_text(TEXT)
+    arguments = [f"{tmp_path}/text.txt", f"--out={tmp_path}/page.html", "--keys=1"]
+    assert page.main(["page.py", f"--run={words}", *arguments, "--alternatives=99"]) == 1
+    assert "--alternatives or --tokens" in capsys.readouterr().err
+    assert page.main(["page.py", f"--run={words}", *arguments, "--alternatives=2"]) == 0
+
+
+def test_full_memory_before_the_text_is_read_is_explained(monkeypatch):
+    def fail(*_, **__):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    monkeypatch.setattr("txl_tf.experiments.text_trace.make_cached", fail)
+    lm = make_model(len(WORDS), vocabulary=WORDS)
+    with pytest.raises(UserError, match="too little memory to read the text: try a smaller --tgt"):
+        TextTracer(lm.model, lm.evaluation, [Head(1, 2)])
 
 
 @pytest.mark.slow

@@ -68,3 +68,9 @@ def test_the_program_for_gpus_answers_the_flag_for_tpus():
     parse_flags(options, ["x", "--data_dir=x", "--model_dir=x", "--use_tpu=True"])
     (line,) = describe_legacy_flags(options, TRAINING_FLAGS)
     assert line == "--use_tpu=true: train_tpu.py trains on TPUs, train_gpu.py on GPUs or the CPU."
+
+
+def test_the_number_of_orders_has_its_name_of_2019():
+    options = make_tfrecords.define_flags()
+    parse_flags(options, ["x", "--dataset=lm1b", "--data_dir=d", "--num_shuffle=3"])
+    assert make_tfrecords.make_options(options).num_shuffles == 3

@@ -316,7 +316,8 @@ def test_settings_may_be_a_few_fields_of_toml(records, tmp_path):
         ("a.toml", "[model\n", "holds no valid settings: Expected"),
         ("a.toml", "[model]\nwidth = 3\n", "ModelConfig has no field `width`"),
         ("a.toml", "[modell]\n", "unknown section modell, not one of model"),
-        ("a.json", "[]", "holds no valid settings"),
+        ("a.json", "[]", "holds no valid settings: it is not an object"),
+        ("a.json", "null", "holds no valid settings: it is not an object"),
     ],
 )
 def test_a_file_that_holds_no_settings_is_named(name, text, message, tmp_path):

@@ -123,7 +123,7 @@ def test_what_is_no_utf8_is_named_with_line_and_offset(tmp_path, monkeypatch, le
 def test_an_error_within_a_stretch_has_its_place_in_the_file(tmp_path):
     (tmp_path / "a").write_bytes(b"skipped\n" + b"line\n" * 211 + b"ab\xffc\n")
     source = TextSource((TextFile(tmp_path / "a", start=8),), "char")
-    with pytest.raises(UserError, match=r"line 212, byte offset 1065: byte 0xff, which is not"):
+    with pytest.raises(UserError, match=r"line 213, byte offset 1065: byte 0xff, which is not"):
         list(source.iterate_chunks())
 
 

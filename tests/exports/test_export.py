@@ -300,7 +300,9 @@ def test_a_mixed_policy_is_exported(tmp_path):
     )
     model = txl_tf.TransformerXL(config, seed=1, dtype="mixed_bfloat16")
     span, ids = txl_tf.AttentionSpan(11), np.random.default_rng(3).integers(0, 23, (2, 5), "int32")
-    names = export_saved_model(str(tmp_path / "out"), CachedModel(model, span, 5), None)
+    names = export_saved_model(
+        str(tmp_path / "out"), CachedModel(model, span, 5), None, batch_size=8, origin={}
+    )
     assert names == ("score_ids", "initial_memory", "step")
     loaded = tf.saved_model.load(str(tmp_path / "out"))
     found = loaded.signatures["score_ids"](ids=tf.constant(ids), lengths=tf.constant([5, 5]))

@@ -6,8 +6,11 @@ from small_language_model import WORDS, make_model
 
 import txl_tf
 from txl_tf import score
+from txl_tf.config import TrainConfig
 from txl_tf.data.files import append_json_line
 from txl_tf.errors import UserError
+from txl_tf.exports.hub_folder import Card, write_card
+from txl_tf.runs.folder import RunConfig
 
 NAME = "user/small-model"
 
@@ -65,7 +68,8 @@ def test_a_private_model_is_only_for_those_who_are_signed_in(hub, lm, monkeypatc
 
 def make_record(lm, split, bits, **more):
     return {
-        **{"split": split, "is_whole": True, "step": lm.step, "tokens": 97, "perplexity": bits},
+        **{"split": split, "is_whole": True, "tokens": 97, "perplexity": bits},
+        **{"checkpoint": "old/place/checkpoints/ckpt-3", "is_averaged": lm.is_averaged},
         **{"unknown_tokens": 3, "unknown_share": 3 / 97, "lanes": 1, "warm_len": 13},
         **{"as_release": False, "stride": None, "dynamic": None, "precision": "float32"},
         **{"evaluation": lm.evaluation.to_json(), **more},
@@ -74,13 +78,15 @@ def make_record(lm, split, bits, **more):
 
 def test_the_card_tells_how_these_weights_were_evaluated(hub, tmp_path):
     lm = make_model(7, vocabulary=WORDS)
-    lm.run = str(tmp_path)
+    lm.run, lm.checkpoint, lm.is_averaged = str(tmp_path), f"{tmp_path}/checkpoints/ckpt-3", True
     for record in (
         make_record(lm, "test", 41.0),  # an older one
         make_record(lm, "valid", 23.0),
         make_record(lm, "test", 29.0),
         make_record(lm, "test", 19.0, dynamic={"rule": "rms"}),
-        make_record(lm, "test", 17.0, step=lm.step + 1),
+        make_record(lm, "test", 17.0, checkpoint="old/place/checkpoints/ckpt-13"),
+        make_record(lm, "test", 13.0, checkpoint="old/place/averaged/ckpt-3"),
+        make_record(lm, "test", 12.0, is_averaged=False),
         make_record(lm, "test", 11.0, is_whole=False),
     ):
         append_json_line(str(tmp_path / "evaluations.jsonl"), record)
@@ -101,10 +107,35 @@ def test_the_card_tells_how_these_weights_were_evaluated(hub, tmp_path):
     assert f'txl_tf.load("hf://{NAME}")' in card
 
 
+@pytest.mark.parametrize(
+    ("facts", "line"),
+    [
+        ({}, "Trained on `text`: 2,000 steps of 10 texts, 640,000 tokens in all, adam."),
+        ({"is_imported": True}, "The weights were imported; their data set is `text`."),
+    ],
+)
+def test_the_card_tells_how_the_weights_were_trained(facts, line):
+    lm = make_model(7, vocabulary=WORDS)
+    training = TrainConfig(tgt_len=128, tgt_len_schedule=((2000, 32),), train_batch_size=10)
+    config = RunConfig("text", lm.config, training, lm.evaluation)
+    card = Card(f"hf://{NAME}", config, WORDS, 2000, [], None, None, **facts)
+    assert line in write_card(card).splitlines()
+
+
+def test_imported_weights_are_known_by_their_folder(hub, tmp_path):
+    lm = make_model(7, vocabulary=WORDS)
+    lm.run, lm.step = str(tmp_path), 3
+    lm.push_to_hub(NAME)
+    assert "Trained on" in read_files(hub)["README.md"].decode()
+    (tmp_path / "import.json").write_text("{}")
+    lm.push_to_hub(NAME)
+    assert "weights were imported" in read_files(hub)["README.md"].decode()
+
+
 def test_evaluations_of_another_layout_are_told_in_one_line(hub, tmp_path):
     lm = make_model(7, vocabulary=WORDS)
-    lm.run = str(tmp_path)
-    append_json_line(str(tmp_path / "evaluations.jsonl"), {"step": lm.step, "loss": 3.0})
+    lm.run, lm.checkpoint = str(tmp_path), f"{tmp_path}/checkpoints/ckpt-3"
+    append_json_line(str(tmp_path / "evaluations.jsonl"), {"step": 3, "loss": 3.0})
     with pytest.raises(UserError, match=r"evaluations\.jsonl` does not hold evaluations of a run"):
         lm.push_to_hub(NAME)
 

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -200,6 +201,14 @@ def test_a_session_reads_what_a_client_adds(client, lm, url):
     assert call(url, "DELETE", "/v1/sessions/b")[0] == 200
 
 
+@pytest.mark.parametrize("session", ["", "a/b"])
+def test_a_session_of_any_name_can_be_deleted(session, url):
+    body = {**PROMPT, "max_tokens": 1, "session": session}
+    assert call(url, "POST", "/v1/completions", body)[0] == 200
+    found = call(url, "DELETE", f"/v1/sessions/{session}")
+    assert found == (200, {"session": session, "deleted": True})
+
+
 def test_requests_at_once_have_their_own_texts(client, lm):
     seeds = range(7)
     expected = [lm.generate("a cat", max_new_tokens=64, seed=seed) for seed in seeds]
@@ -224,6 +233,16 @@ def test_scores_are_those_of_the_package(url, lm):
     assert "nats" not in entry
 
 
+def test_scores_of_many_texts_take_turns_with_other_requests(client, url):
+    body = json.dumps({"texts": ["a cat"] * (MANY // 10)}).encode()
+    netloc = urllib.parse.urlsplit(url).netloc
+    with contextlib.closing(http.client.HTTPConnection(netloc, timeout=WAIT)) as connection:
+        connection.request("POST", "/v1/score", body)
+        for _ in range(2):  # the first may come before the scores
+            complete(client, "the cat", max_tokens=1)
+        assert select.select([connection.sock], [], [], 0)[0] == []  # no answer yet
+
+
 LARGE = b" " * (4 * 2**20 + 1)
 PROMPT = {"prompt": "the cat"}
 KNOWN = "only the 7 words of the vocabulary are known. Received: 1 unknown ('dog')"
@@ -245,7 +264,7 @@ KNOWN = "only the 7 words of the vocabulary are known. Received: 1 unknown ('dog
         ),
         ("POST", "completions", {"prompt": "the dog"}, 400, KNOWN),
         ("POST", "completions", {"prompt": ""}, 400, "`prompt` must hold at least one token"),
-        ("POST", "completions", {"prompt": "\ud800"}, 400, "`prompt` must be a text in Unicode"),
+        ("POST", "completions", {"prompt": "\ud800"}, 400, "a text is not UTF-8: "),
         ("POST", "completions", {**PROMPT, "stop": "dog"}, 400, "`stops` must be symbols of"),
         ("POST", "completions", {**PROMPT, "top_p": 2}, 400, "`top_p` must be in (0, 1]"),
         ("POST", "score", {"texts": ["the dog"]}, 400, KNOWN),

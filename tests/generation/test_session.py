@@ -83,6 +83,9 @@ def test_a_session_of_ids_reads_ids_only():
     session = start()
     session.read(np.array([1, 2]))
     np.testing.assert_array_equal(session.ids[0][-2:], [1, 2])
+    before = session.ids
     for wrong, message in (("the", "pass ids, not text"), (np.array([-1]), "at least 0")):
         with pytest.raises(UserError, match=message):
             session.read(wrong)
+    for ids, expected in zip(session.ids, before, strict=True):  # also of a row that can read it
+        np.testing.assert_array_equal(ids, expected)

@@ -125,7 +125,9 @@ def test_a_few_int8_texts_are_those_drawn_alone():
 def test_int8_is_smaller_and_exports(tmp_path):
     model, ids = load("word_large")
     packed = quantize(model, "int8")
-    export_saved_model(str(tmp_path / "int8"), CachedModel(packed, SPAN, 8), None)
+    export_saved_model(
+        str(tmp_path / "int8"), CachedModel(packed, SPAN, 8), None, batch_size=8, origin={}
+    )
     size = sum(file.stat().st_size for file in (tmp_path / "int8" / "variables").iterdir())
     n_float_bytes, n_kernel_bytes = (
         4 * sum(np.size(weight) for weight in weights) for weights in (model.weights, model.kernels)
@@ -144,6 +146,15 @@ def test_a_quantized_model_comes_back_from_its_file(tmp_path):
     packed.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(score(again, ids)[0], score(packed, ids)[0])
+
+
+def test_a_model_may_have_a_name():
+    model, ids = load("char")
+    named = txl_tf.TransformerXL(model.config, seed=0, name="student")
+    for weight, original in zip(named.weights, model.weights, strict=True):
+        weight.assign(original)
+    found = score(quantize(named, "int8"), ids)[0]
+    np.testing.assert_array_equal(found, score(quantize(model, "int8"), ids)[0])
 
 
 def test_an_unknown_dtype_and_a_quantized_model_are_refused():

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 
 import numpy as np
 import pytest
@@ -35,6 +36,19 @@ def test_training_files_in_another_split_are_warned_of(files, capsys):
         "warning: test contains training text, so its losses will be too low: "
         f"{folder}/a.txt, {folder}/link.txt in both\n"
     )
+
+
+def test_a_test_split_of_the_text_that_is_cut_is_warned_of(files, capsys):
+    folder, flags = files
+    assert call(folder, flags[0], "--valid_fraction=.3", f"--test={folder}/a.txt") == 0
+    assert "warning: test contains training text" in capsys.readouterr().err
+
+
+def test_a_fault_in_text_that_is_cut_is_told_with_its_line(files, capsys):
+    folder, flags = files
+    (folder / "a.txt").write_bytes(b"good line\n" * 9 + b"bad \xff\n")
+    assert call(folder, flags[0], "--valid_fraction=.3", "--level=char") == 1
+    assert "line 10, byte offset 94: byte 0xff" in capsys.readouterr().err
 
 
 def read_text(folder, split):
@@ -158,6 +172,34 @@ def test_the_vocabulary_of_a_run_can_be_brought(files):
     (folder / "v.json").write_text(json.dumps(data))
     assert call(folder, *flags, "--level=char", f"--vocab_file={folder}/v.json") == 0
     np.testing.assert_array_equal(read_ids(folder / "records", "valid"), [1, 0, 0, 0, 0, 0, 1, 0])
+
+
+def test_the_unknown_symbol_of_the_vocabulary_of_a_run_can_be_chosen(files, capsys):
+    folder, flags = files
+    (folder / "v.json").write_text(json.dumps({"level": "char", "symbols": ["e", "t"]}))
+    flags.append(f"--vocab_file={folder}/v.json")
+    assert call(folder, *flags, "--level=char", "--unknown=t") == 0
+    np.testing.assert_array_equal(read_ids(folder / "records", "valid"), [1, 1, 0, 1, 1, 1, 1, 1])
+    for flag in ("--lower_case", "--line_end=x"):
+        assert call(folder, *flags, "--level=word", flag) != 0
+        assert "has no effect: --vocab_file says it" in capsys.readouterr().err
+
+
+def test_names_of_files_need_not_be_utf8(files):
+    folder, flags = files
+    path = folder / os.fsdecode(b"caf\xe9.txt")
+    (folder / "b.txt").rename(path)
+    assert call(folder, flags[0], f"--valid={path}") == 0
+    records = folder / "records"
+    assert open_records(records).made_from["files"]["valid"] == [[path.name, 8]]
+
+
+def test_records_stay_when_their_texts_are_gone(files, capsys):
+    folder, flags = files
+    assert call(folder, *flags) == 0
+    (folder / "a.txt").unlink()
+    assert call(folder, *flags) == 0
+    assert "nothing to do" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("level", ["byte", "word", "subword"])

@@ -15,6 +15,7 @@ from small_commands import N_TEST, run_main, write_data, write_words
 import txl_tf
 from txl_tf import evaluate, presets
 from txl_tf.data import Vocabulary, open_records, write_records
+from txl_tf.errors import UserError
 from txl_tf.presets import Preset
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.folder import VOCABULARY_NAME, read_run_config
@@ -219,6 +220,15 @@ def test_evaluations_are_kept_with_how_they_counted(run, capsys):
     assert (cold["warm_len"], cold["as_release"]) == (0, True)
 
 
+def test_a_score_that_cannot_be_recorded_is_printed(bare_run, capsys):
+    (bare_run / "evaluations.jsonl").unlink(missing_ok=True)
+    (bare_run / "evaluations.jsonl").mkdir()
+    assert call(bare_run, "--max_segments=1") == 0
+    out, err = capsys.readouterr()
+    assert "loss" in read_rows(out)
+    assert "warning: the evaluation was not recorded: " in err
+
+
 @pytest.fixture
 def bare_run(run, tmp_path):
     """The run as it is without a vocabulary, as an import of weights alone."""
@@ -232,7 +242,10 @@ def test_records_of_another_size_are_refused_without_a_vocabulary(bare_run, tmp_
     assert call(bare_run, "--data_dir", tmp_path / "data") == 1
     line = capsys.readouterr().err.splitlines()[-1]
     data = tmp_path / "data"
-    assert line.endswith(f"bare` has 11 symbols; the records in {data} have 13")
+    message = f"the model has 11 symbols; the records in {data} have 13"
+    assert line.endswith(message)
+    with pytest.raises(UserError, match=message):
+        txl_tf.load(bare_run).evaluate("test", data_dir=str(data))
 
 
 @pytest.mark.slow

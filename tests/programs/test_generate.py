@@ -5,12 +5,13 @@ import re
 import signal
 
 import pytest
+from small_language_model import make_model
 from small_release import make_release
 
 import txl_tf
 from txl_tf import generate, import_release
 from txl_tf.config import EvalConfig
-from txl_tf.data import Vocabulary
+from txl_tf.data import Vocabulary, detokenize_wikitext
 from txl_tf.generation.session import Session
 
 
@@ -124,7 +125,30 @@ def test_an_interrupt_ends_the_answer_and_not_the_conversation(run, capsys, monk
     monkeypatch.setattr(Session, "stream", interrupt)
     monkeypatch.setattr("sys.stdin", io.StringIO("so it\n is\n"))
     assert call(run, "--interactive", "--length=97", "--temperature=0") == 0
-    assert [len(line) for line in capsys.readouterr().out.splitlines()] == [31, 31]
+    assert [len(line) for line in capsys.readouterr().out.splitlines()] == [32, 32]
+
+
+def test_a_line_that_is_not_utf_8_is_refused_and_not_the_next(run, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\nso it\n"), "utf-8"))
+    assert call(run, "--interactive", *FIXED) == 0
+    out, err = capsys.readouterr()
+    assert out == generate_fixed(run, "so it") + "\n"
+    assert "\\udcff" in err
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_answers_have_the_ordinary_spelling_of_wikitext_unless_raw(
+    raw, tmp_path, capsys, monkeypatch
+):
+    words = Vocabulary("word", ("@-@", "@,@", "@.@", "a"))
+    make_model(4, vocabulary=words).save(tmp_path / "run")
+    monkeypatch.setattr("sys.stdin", io.StringIO("a\n"))
+    settings = ["--length=20", "--temperature=9"]
+    assert call(tmp_path / "run", "--interactive", f"--raw={str(raw).lower()}", *settings) == 0
+    text = txl_tf.load(tmp_path / "run").generate("a", max_new_tokens=20, temperature=9.0)
+    assert "@-@" in text
+    expected = text if raw else detokenize_wikitext(text)
+    assert capsys.readouterr().out == f"{expected}\n"
 
 
 @pytest.mark.parametrize(

@@ -32,10 +32,16 @@ def test_it_is_evaluated_like_the_run(run, shared, capsys):
 
 def test_a_run_starts_from_it(run, shared, tmp_path, capsys):
     start = f"--warm_start_path={shared / 'model.safetensors'}"
+    assert run_main(run.parent / "data", tmp_path / "new", start, "--dry_run") == 0
     assert run_main(run.parent / "data", tmp_path / "new", start) == 0
     out = capsys.readouterr().out
     assert f"The model is that of {shared}" in out
     assert f"Warm start from the weights of {shared}" in out
+
+
+def test_other_users_may_read_it(shared):
+    modes = {path.name: path.stat().st_mode for path in shared.iterdir()}
+    assert modes["model.safetensors"] == modes["config.json"]
 
 
 def test_a_damaged_file_is_one_line(run, shared, tmp_path, capsys):

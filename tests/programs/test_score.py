@@ -307,3 +307,9 @@ def test_bad_texts_are_named_with_line_and_offset(folder, capsys, monkeypatch, c
     assert call("--run", folder, path) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert message.format(path) in line
+
+
+def test_a_prefix_that_is_not_utf_8_is_one_line(folder, capsys):
+    assert call("--run", folder, "--prefix=\udcff", folder.parent / "one.txt") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("score.py: --prefix: ")

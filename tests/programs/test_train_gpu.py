@@ -85,6 +85,18 @@ def test_every_checkpoint_from_a_step_on_is_evaluated(finished, capsys):
     assert scores[0][1] != scores[1][1]
 
 
+def test_an_evaluation_keeps_what_the_run_compiles(run_copy, monkeypatch):
+    path = run_copy / "run" / "config.json"
+    path.write_text(path.read_text().replace('"jit": "auto"', '"jit": "none"'))
+    modes = []
+    target = "txl_tf.scoring.checkpoints.evaluate_checkpoints"
+    monkeypatch.setattr(target, lambda *_, jit, **__: modes.append(jit))
+    for flag in ((), ("--jit=whole",)):
+        arguments = ("--do_train=false", "--do_eval", *flag)
+        assert run_main(run_copy / "data", run_copy / "run", *arguments) == 0
+    assert modes == ["none", "whole"]
+
+
 def test_an_evaluation_of_some_batches_says_that_it_is_not_whole(finished, capsys):
     arguments = ("--do_train=false", "--do_eval", "--max_eval_batch=3")
     assert run_main(finished / "data", finished / "run", *arguments) == 0

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 from golden_cases import load_case
-from places import ROOT
+from places import GOLDEN, ROOT
 
 import txl_tf
 from txl_tf import verify_release
@@ -37,6 +37,11 @@ def write_run(folder, model):
     make_run_folder(str(folder), config, Vocabulary("word", words))
     save_weights(str(folder), model, step=0)
     return str(folder)
+
+
+def test_a_folder_of_hugging_face_is_refused(capsys):
+    assert run(GOLDEN / "hub" / "word") == 1
+    assert "only checkpoints of the 2019 release can be compared" in capsys.readouterr().err
 
 
 def run(source, *arguments):

@@ -87,6 +87,14 @@ def test_slots_of_the_optimizer_are_no_weights(tmp_path):
             },
             r"no `div_val` gives embeddings of the widths \[8, 7\]",
         ),
+        (
+            "adaptive_embed/lookup_table",
+            {
+                "adaptive_embed/cutoff_0/lookup_table": (11, 4),
+                "adaptive_embed/cutoff_1/lookup_table": (18, 8),
+            },
+            r"no `div_val` gives embeddings of the widths \[4, 8\]",
+        ),
     ],
 )
 def test_what_is_no_transformer_xl_is_refused(removed, added, message, tmp_path):

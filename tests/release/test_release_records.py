@@ -95,6 +95,11 @@ def mix_lanes(source):
     path.rename(path.with_name(LISTING.replace("bsz-4", "bsz-2")))
 
 
+def drop_cutoffs(source):
+    path = source / "corpus-info.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"cutoffs": None}))
+
+
 DAMAGE = {
     "is damaged, after": flip_byte,
     "is missing": lambda source: (source / "tfrecords" / FILE).unlink(),
@@ -108,6 +113,9 @@ DAMAGE = {
     ),
     "has no record_info": lambda source: shutil.rmtree(source / "tfrecords"),
 }
+
+
+DAMAGE["does not describe a corpus of"] = drop_cutoffs
 
 
 @pytest.mark.parametrize("message", DAMAGE)

@@ -165,6 +165,20 @@ BAD_TENSORS = {
         "a tensor has no storage",
     ),
     "a number": (b"K\x07", "it holds 'a', which is not a tensor"),
+    # A storage whose numbers the pickle replaces by a tensor of 2**40 rows without numbers.
+    "beyond memory": (
+        b"ctorch._utils\n_rebuild_tensor_v2\n("
+        + write_value(("storage", b"ctorch\nFloatStorage\n", "0", "cpu", 30))
+        + b"Q}"
+        + write_value("numbers")
+        + write_tensor((2**40, 0), (1, 1))
+        + b"sb"
+        + write_value(0)
+        + write_value((200,))
+        + write_value((1,))
+        + b"tR",
+        "",
+    ),
     "code": (b"cos\nsystem\n(X\x04\x00\x00\x00truetR", "the name os.system is not allowed in"),
 }
 
@@ -185,6 +199,11 @@ def test_a_tensor_that_is_none_is_refused(tensor, reason, tmp_path):
 def test_an_archive_that_torch_does_not_write_is_refused(options, reason, tmp_path):
     path = write_file(tmp_path, {"a": write_tensor((30,), (1,))}, {"0": NUMBERS}, **options)
     assert get_fault(path).startswith(reason)
+
+
+def test_names_that_are_no_text_are_refused(tmp_path):
+    path = write_file(tmp_path, {7: write_tensor((30,), (1,))}, {"0": NUMBERS})
+    assert get_fault(path) == "it holds '7', which is not a tensor"
 
 
 @pytest.mark.parametrize("content", [b"", pickle.dumps(0x1950A86A20F9469CFC6C, 2)])

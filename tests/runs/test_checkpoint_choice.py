@@ -22,9 +22,10 @@ def run(tmp_path):
     return tmp_path
 
 
-def write_losses(run, losses):
-    lines = [json.dumps({"step": step, "loss_nats": nats}) for step, nats in losses.items()]
-    (run / "validation.jsonl").write_text("\n".join(lines) + "\n")
+def write_losses(run, losses, split="valid"):
+    with (run / "validation.jsonl").open("a") as file:
+        for step, nats in losses.items():
+            file.write(json.dumps({"step": step, "split": split, "loss_nats": nats}) + "\n")
 
 
 @pytest.mark.parametrize(
@@ -71,6 +72,7 @@ def test_only_an_unchosen_newest_is_told_of_the_best(run, choice, capsys):
     ids=["not evaluated since", "newest is best", "best is gone"],
 )
 def test_a_newest_that_no_other_beats_is_read_silently(run, losses, capsys):
+    (run / "validation.jsonl").unlink()
     write_losses(run, losses)
     assert find_checkpoint(str(run)) == str(run / "checkpoints/ckpt-11")
     assert capsys.readouterr().err == ""
@@ -88,8 +90,16 @@ def test_best_must_still_exist(run):
         find_checkpoint(str(run), "best")
 
 
+def test_losses_of_another_split_are_not_compared(run):
+    write_losses(run, {11: 2.8}, split="test")
+    assert find_checkpoint(str(run), "best") == str(run / "checkpoints/ckpt-11")
+    for split, step in (("valid", 7), ("test", 11)):
+        options = RunOptions(eval_split=split)
+        assert Validation(str(run), options, first_step=11, lanes=None).best_step == step
+
+
 def test_evaluations_of_another_layout_are_told_in_one_line(run):
-    (run / "validation.jsonl").write_text('{"step": 3, "bits": 2.9}\n')
+    (run / "validation.jsonl").write_text('{"step": 3, "split": "valid", "bits": 2.9}\n')
     message = rf"^`{run}/validation\.jsonl` does not hold evaluations of a run: 'loss_nats'$"
     with pytest.raises(UserError, match=message):
         find_checkpoint(str(run))

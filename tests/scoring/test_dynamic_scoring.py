@@ -115,8 +115,14 @@ def test_a_split_is_evaluated_with_the_statistics_of_its_data(run):
 
 
 def test_what_it_cannot_do_is_refused(run):
-    with pytest.raises(UserError, match=r"records"):
+    with pytest.raises(UserError, match=r"training split, and the run has none: choose rule=sgd"):
         make_lm().score(make_texts(), dynamic=True)
+    with pytest.raises(UserError, match=r"the model has no records of its own: pass `data_dir`"):
+        make_lm().evaluate()
+    lm = load(run)
+    lm.evaluation = dataclasses.replace(lm.evaluation, reset_at_documents=True)
+    with pytest.raises(UserError, match=r"needs a data set with document boundaries"):
+        lm.evaluate()
     with pytest.raises(UserError, match="`dynamic` needs float32 weights"):
         load(run, precision="int8").score(make_texts(), dynamic=True)
     lm = make_lm()

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from small_cached_model import SPANS, make_model
 from small_language_model import WORDS
 from tables import slow_after
@@ -251,3 +252,13 @@ def test_a_text_without_context_has_no_loss(text):
 def test_bad_texts_are_refused(texts, options, message):
     with pytest.raises(UserError, match=message):
         make_lm(WORDS, n_token=7).score(texts, jit="none", **options)
+
+
+def test_full_memory_is_explained(monkeypatch):
+    def fail(*_):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    scorer = make_scorer()
+    monkeypatch.setattr(scorer.reader, "read", fail)
+    with pytest.raises(UserError, match="too little memory to score the texts: try a smaller"):
+        list(scorer.score([make_stream([np.arange(9)])]))

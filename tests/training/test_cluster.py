@@ -66,6 +66,8 @@ def test_without_other_processes_there_is_no_cluster(text, read):
         ('["a:1"]', "has no attribute"),
         (write({"worker": "a:1"}, type="worker", index=0), "'a' is not host:port"),
         (write({"worker": ["a:99999", "b:1"]}, type="worker", index=0), "'a:99999' is not"),
+        (write({"worker": ["a..b:1", "b:1"]}, type="worker", index=0), "idna"),
+        (write({"worker": ["a:-5", "b:1"]}, type="worker", index=0), "'a:-5' is not host:port"),
         (write({"worker": ["a:1"], "ps": ["b:1"]}, type="worker", index=0), "jobs chief and wor"),
         (json.dumps({"cluster": WORKERS, "task": {"type": "worker"}}), "index"),
         (write(WORKERS, type="worker", index=2), "is not in the cluster"),

@@ -25,3 +25,13 @@ def test_replicas_on_the_cpu_are_for_one_process(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
     with pytest.raises(UserError, match="`cpu_replicas`=2 is only for a run of one process"):
         make_gpu_strategy(num_gpus=0, cpu_replicas=2)
+
+
+def test_gpus_that_are_not_chosen_are_hidden(monkeypatch):
+    gpus = [tf.config.PhysicalDevice(f"/physical_device:GPU:{n}", "GPU") for n in range(3)]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
+    monkeypatch.setattr(tf.distribute, "MirroredStrategy", list)
+    visible = []
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda *args: visible.append(args))
+    assert make_gpu_strategy(num_gpus=2) == ["GPU:0", "GPU:1"]
+    assert visible == [(gpus[:2], "GPU")]

@@ -10,7 +10,7 @@ from txl_tf.data.text.documents import DocumentFinder
 from txl_tf.data.text.text_files import EncodingErrors, TextFile, TextSource
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.data.text.wikitext import check_wikitext, tokenize_wikitext_bytes
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain_errors
 from txl_tf.exports.saved_model_scorer import SavedModelScorer, is_saved_model
 from txl_tf.language_model import LanguageModel, load
 from txl_tf.scoring.scorer import SCORING_BATCH_SIZE, Scorer, TextScorer
@@ -86,10 +86,8 @@ class FileScorer:
                 mask_empty_memory=settings.mask_empty_memory,
                 jit=settings.jit,
             )
-        try:
+        with explain_errors("--prefix", UserError, UnicodeError):
             self._prefix = vocabulary.encode(settings.prefix.replace("\\n", "\n")).tolist()
-        except UserError as error:
-            raise UserError(f"--prefix: {error}") from error
 
     def score(
         self,

@@ -11,9 +11,7 @@ from txl_tf.compilation import choose_jit
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.config.parameters import count_by_part, list_matrices
 from txl_tf.config.training import OPTIMIZERS, RunOptions
-from txl_tf.data.files import exists
 from txl_tf.data.records.reading import Records
-from txl_tf.errors import UserError
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.folder import RunConfig, check_run_folder
 from txl_tf.scoring.checkpoints import describe_evaluation
@@ -167,8 +165,6 @@ def _describe_start(
         return f"restores {path}"
     if options.warm_start_path is None:
         return f"new weights, seed {training.seed}"
-    if not exists(f"{options.warm_start_path}.index"):
-        raise UserError(f"checkpoint {options.warm_start_path} does not exist")
     return f"the weights of {options.warm_start_path}"
 
 

@@ -48,7 +48,6 @@ PREPARATION_FLAGS = (
     LegacyFlag("num_core_per_host", int, 8, "not needed, as records serve any number of cores"),
     LegacyFlag("num_procs", int, 1, "all processors are used; --num_workers limits them"),
     LegacyFlag("num_passes", int, 10, "not needed, as each epoch starts at another offset"),
-    LegacyFlag("num_shuffle", int, 4, "use --num_shuffles instead, which is for lm1b"),
     LegacyFlag("max_batch", int, -1, _UNUSED),
     LegacyFlag("debug", bool, False, _UNUSED),
     LegacyFlag("use_tpu", bool, True, "not needed, as the same records serve GPUs and TPUs"),

@@ -218,5 +218,5 @@ def _evaluate(inputs: Inputs, config: RunConfig) -> None:
         first_step=options.start_eval_steps if options.do_eval_only else None,
         max_segments=options.max_eval_batch if options.max_eval_batch > 0 else None,
         use_ema=run_options.use_ema,
-        jit=options.jit,
+        jit=options.jit if options["jit"].present else config.training.jit,
     )

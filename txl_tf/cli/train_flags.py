@@ -10,7 +10,6 @@ import json
 import os
 import shlex
 import tomllib
-from pathlib import Path
 
 from absl import flags
 
@@ -26,7 +25,7 @@ from txl_tf.cli.legacy_flags import TRAINING_FLAGS, define_legacy_flags
 from txl_tf.cli.run_flags import CHECKPOINT_HELP, define_threads_flag
 from txl_tf.config import SHAPELESS, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.training import RunOptions
-from txl_tf.data.files import join_path
+from txl_tf.data.files import join_path, read_text
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError, explain_errors, name_program
 from txl_tf.runs.checkpoint_files import is_weights_file, list_checkpoints
@@ -122,8 +121,10 @@ def read_settings(options: flags.FlagValues) -> presets.Preset | None:
         return presets.get(options.preset) if options.preset else None
     faults = (OSError, ValueError, TypeError, UserError)
     with explain_errors(f"`{path}` holds no valid settings", *faults):
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text(path)
         content = tomllib.loads(text) if path.endswith(".toml") else json.loads(text)
+        if not isinstance(content, dict):
+            raise UserError("it is not an object with sections")
         sections = ("model", "training", "evaluation")
         model, training, evaluation = (content.pop(name, {}) for name in sections)
         unknown = set(content) - {"format_version", "created_by", "dataset"}

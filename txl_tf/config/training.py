@@ -195,6 +195,11 @@ class TrainConfig(ReadingConfig):
         return self.tgt_len_std > 0 or self.half_len_rate > 0
 
     @property
+    def mean_length_share(self) -> float:
+        """The mean length of the segments, as a share of `tgt_len`."""
+        return 1 - self.half_len_rate / 2
+
+    @property
     def window_len(self) -> int:
         """The number of tokens that a step reads in a lane: extra context and longest segment."""
         return self.extra_len + find_longest(self.tgt_len, self.tgt_len_std)

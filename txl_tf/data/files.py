@@ -255,7 +255,9 @@ def read_json(path: str) -> Any:
 
 def write_json(path: str, content: dict[str, Any]) -> None:
     """Writes a JSON file with `write_text`."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    # Names of files may hold lone surrogates, which JSON escapes as Python does.
+    write_text(path, text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")
 
 
 def read_json_lines(path: str) -> list[Any]:

@@ -15,6 +15,8 @@ from txl_tf.experiments.attention_reader import AttentionReader, LayerAttention
 from txl_tf.experiments.text_attention import Head
 from txl_tf.model import TransformerXL
 
+_ADVICE = "to read the text: try a smaller --tgt_len or --mem_len"
+
 
 class TextTracer:
     """Reads texts, each from an empty memory, and returns the predictions of their tokens.
@@ -22,6 +24,7 @@ class TextTracer:
     The heads are all different, in ascending order. Texts of all lengths share one traced function.
     """
 
+    @explain_full_memory(_ADVICE)
     def __init__(
         self,
         model: TransformerXL,
@@ -41,7 +44,7 @@ class TextTracer:
             self._cached, self._reduce, finish=self._finish, has_terms=False, jit="none"
         )
 
-    @explain_full_memory("to read the text: try a smaller --tgt_len or --mem_len")
+    @explain_full_memory(_ADVICE)
     def trace(
         self, ids: np.ndarray, *, report: Callable[[int], object] = lambda n_ids: None
     ) -> dict[str, np.ndarray]:

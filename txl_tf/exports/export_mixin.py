@@ -6,6 +6,7 @@ import os
 from txl_tf.architecture import check_transformer
 from txl_tf.cached_model import make_cached
 from txl_tf.config import EvalConfig, TrainConfig
+from txl_tf.data.files import exists
 from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
@@ -13,7 +14,7 @@ from txl_tf.exports.formats import FORMATS
 from txl_tf.exports.hub_folder import PREFIX, Card, find_records, push_model, write_files
 from txl_tf.quantization import get_kernel_dtype
 from txl_tf.runs.checkpoint_writer import save_weights
-from txl_tf.runs.folder import RunConfig, make_run_folder
+from txl_tf.runs.folder import IMPORT_NAME, RunConfig, make_run_folder
 from txl_tf.segment_model import SegmentModel
 
 
@@ -27,6 +28,8 @@ class ExportMixin:
     training: TrainConfig
     step: int
     run: str | None
+    checkpoint: str | None
+    is_averaged: bool
 
     def save(self, folder: str | os.PathLike[str], *, safetensors: str | None = None) -> None:
         """Writes a run folder with only the weights, completely or not at all.
@@ -169,9 +172,14 @@ class ExportMixin:
         license: str | None = None,  # noqa: A002
         language: str | None = None,
     ) -> Card:
-        records = find_records(self.run, self.step) if self.run else []
-        config = self._run_config
-        return Card(address, config, self.vocabulary, self.step, records, license, language)
+        records = []
+        if self.run and self.checkpoint:
+            records = find_records(self.run, self.checkpoint, is_averaged=self.is_averaged)
+        is_imported = bool(self.run) and exists(os.path.join(str(self.run), IMPORT_NAME))
+        return Card(
+            *(address, self._run_config, self.vocabulary, self.step, records, license, language),
+            is_imported=is_imported or not self.step,
+        )
 
     @property
     def _run_config(self) -> RunConfig:

@@ -15,12 +15,14 @@ import re
 import tempfile
 from collections.abc import Iterator
 from importlib import resources
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import safetensors.numpy
 
 from txl_tf.config import EvalConfig
-from txl_tf.data.files import exists, read_json_lines, write_json, write_text
+from txl_tf.config.stages import find_stage, make_stages
+from txl_tf.data.files import access_path, exists, read_json_lines, write_json, write_text
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import (
     UserError,
@@ -58,6 +60,7 @@ class Card(NamedTuple):
     license: str | None
     language: str | None
     dtype: str = "float32"
+    is_imported: bool = False  # trained by other code
 
     @property
     def name(self) -> str:
@@ -71,8 +74,15 @@ class Card(NamedTuple):
         return self.vocabulary.level if self.vocabulary else None
 
 
-def find_records(model_dir: str, step: int) -> list[dict[str, Any]]:
-    """Returns the newest complete evaluation of a step for each split and each setting."""
+def find_records(model_dir: str, checkpoint: str, *, is_averaged: bool) -> list[dict[str, Any]]:
+    """Returns the newest complete evaluation of weights for each split and each setting.
+
+    Args:
+        model_dir: The run folder, which may have another name than at the evaluation.
+        checkpoint: The path of the checkpoint in it.
+        is_averaged: Whether the weights are the averaged ones of the checkpoint.
+    """
+    name = os.path.relpath(checkpoint, model_dir)
     path = os.path.join(model_dir, EVALUATIONS_NAME)
     if not exists(path):
         return []
@@ -80,7 +90,10 @@ def find_records(model_dir: str, step: int) -> list[dict[str, Any]]:
     with explain_errors(f"`{path}` does not hold evaluations of a run", KeyError, TypeError):
         for record in read_json_lines(path):
             is_float32 = record["precision"] == "float32"  # others are not shared
-            if record["step"] == step and record["is_whole"] and is_float32:
+            is_of_weights = f"/{record['checkpoint']}".endswith(f"/{name}") and (
+                record["is_averaged"] == is_averaged
+            )
+            if is_of_weights and record["is_whole"] and is_float32:
                 settings = ("split", "evaluation", "stride", "as_release", "dynamic")
                 found[json.dumps([record[name] for name in settings])] = record
     return list(found.values())
@@ -141,7 +154,9 @@ def write_files(folder: str, model: SegmentModel, card: Card) -> None:
     variables = name_variables(model.weights).items()
     arrays = {name: variable.numpy().astype(card.dtype) for name, variable in variables}
     metadata = {"format": WEIGHTS_FORMAT, "step": str(card.step)}
-    safetensors.numpy.save_file(arrays, os.path.join(folder, WEIGHTS_NAME), metadata)
+    path = os.path.join(folder, WEIGHTS_NAME)
+    with access_path(path):
+        Path(path).write_bytes(safetensors.numpy.save(arrays, metadata))
     write_json(os.path.join(folder, CONFIG_NAME), card.config.to_json())
     if card.vocabulary is not None:
         write_json(os.path.join(folder, VOCABULARY_NAME), card.vocabulary.to_json())
@@ -176,7 +191,7 @@ def _explain_hub(address: str) -> Iterator[None]:
 def write_card(card: Card) -> str:
     """Returns the text of `README.md`: metadata for the Hub, and the card itself."""
     hub = _import_hub()
-    config, training = card.config, card.config.training
+    config = card.config
     results = [
         hub.EvalResult(
             task_type="text-generation",
@@ -207,10 +222,22 @@ def write_card(card: Card) -> str:
         n_parameters=config.model.count_parameters(),
         symbols=card.level or "id",
         cutoffs=", with an adaptive softmax" if config.model.cutoffs else "",
-        version=__version__,
-        n_tokens=card.step * training.train_batch_size * training.tgt_len,
+        training=_describe_training(card),
         span=describe_span(config.evaluation),
         figures=_write_figures(card),
+    )
+
+
+def _describe_training(card: Card) -> str:
+    training, dataset = card.config.training, card.config.dataset
+    if card.is_imported:
+        return f"The weights were imported; their data set is `{dataset}`."
+    stages = make_stages(training.tgt_len_schedule, training.tgt_len)
+    n_tokens = find_stage(stages, card.step).count_tokens(card.step) * training.train_batch_size
+    n_tokens = round(n_tokens * training.mean_length_share)
+    return (
+        f"Trained on `{dataset}`: {card.step:,} steps of {training.train_batch_size} texts, "
+        f"{n_tokens:,} tokens in all, {training.optimizer}."
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel
+from txl_tf.config import EvalConfig
 from txl_tf.data.files import write_json, write_text
 from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
@@ -14,6 +15,7 @@ from txl_tf.errors import explain_errors
 from txl_tf.exports.formats import FORMAT_VERSION
 from txl_tf.exports.saved_model import ServedModel
 from txl_tf.quantization import get_kernel_dtype
+from txl_tf.scoring.checkpoints import describe_span
 from txl_tf.version import __version__
 
 _INFO_NAME, _ASSET_NAME, _CARD_NAME = "txl_tf.json", "vocabulary.json", "README.md"
@@ -24,8 +26,8 @@ def export_saved_model(
     cached: CachedModel,
     vocabulary: Vocabulary | None,
     *,
-    batch_size: int = 8,
-    origin: dict[str, Any] | None = None,
+    batch_size: int,
+    origin: dict[str, Any],
 ) -> tuple[str, ...]:
     """Writes a SavedModel, completely or not at all, and returns the names of its signatures.
 
@@ -59,7 +61,7 @@ def export_saved_model(
 
 
 def describe_model(
-    cached: CachedModel, vocabulary: Vocabulary | None, origin: dict[str, Any] | None
+    cached: CachedModel, vocabulary: Vocabulary | None, origin: dict[str, Any]
 ) -> dict[str, Any]:
     """Returns the facts about a model that every export stores, as JSON."""
     model = cached.model
@@ -67,7 +69,7 @@ def describe_model(
     return {
         "format_version": FORMAT_VERSION,
         "versions": {"txl_tf": __version__, **{name: version(name) for name in packages}},
-        **(origin or {}),
+        **origin,
         "model": model.config.to_json(),
         "parameters": model.config.count_parameters(),
         "dtype_policy": model.dtype_policy.name,
@@ -75,6 +77,7 @@ def describe_model(
         "vocabulary": vocabulary and {"level": vocabulary.level, "symbols": len(vocabulary)},
         "span": cached.span.to_json(),
         "tgt_len": cached.tgt_len,
+        "temperature": cached.temperature,
         "mask_empty_memory": cached.mask_empty_memory,
     }
 
@@ -96,7 +99,8 @@ def _describe(function: Any) -> dict[str, Any]:
 
 
 def _make_card(info: dict[str, Any]) -> str:
-    span, vocabulary = info["span"], info["vocabulary"]
+    config = EvalConfig(info["tgt_len"], temperature=info["temperature"], **info["span"])
+    vocabulary = info["vocabulary"]
     symbols = f"{vocabulary['symbols']:,} {vocabulary['level']}s" if vocabulary else "none"
     lines = [
         "# Transformer-XL as a SavedModel",
@@ -105,8 +109,7 @@ def _make_card(info: dict[str, Any]) -> str:
         f"- Data set: {info.get('dataset', 'unknown')}; step {info.get('step', 0):,}; "
         f"{info['parameters']:,} parameters, kernels in {info['kernel_dtype']}; "
         f"vocabulary: {symbols}.",
-        f"- Segment length {info['tgt_len']}, memory length {span['mem_len']}, "
-        f"same_length {str(span['same_length']).lower()}, clamp_len {span['clamp_len']}.",
+        f"- It reads with {describe_span(config)}.",
         f"- An empty memory is {'hidden' if info['mask_empty_memory'] else 'attended to'}.",
         "- The model imitates its training data. Its text may be wrong or offensive.",
         "",

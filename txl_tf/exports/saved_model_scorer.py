@@ -37,7 +37,7 @@ class SavedModelScorer(TextScorer):
     def __init__(self, folder: str, batch_size: int):
         import tensorflow_text  # noqa: F401  registers operations in the SavedModel
 
-        kinds = (tf.errors.OpError, OSError, ValueError, KeyError, RecursionError)
+        kinds = (tf.errors.OpError, OSError, ValueError, KeyError, TypeError, RecursionError)
         with explain_errors(f"`{folder}` is not a SavedModel of txl_tf.export", *kinds):
             info = json.loads(_read(folder, "txl_tf.json"))
             if info["format_version"] != FORMAT_VERSION:

@@ -10,10 +10,10 @@ import keras
 import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel, CachedState
-from txl_tf.data.files import write_json
+from txl_tf.data.files import access_path, write_json
 from txl_tf.data.temporary_folders import check_new_folder, write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain_errors
 from txl_tf.exports.saved_model_export import describe_model
 from txl_tf.layers.packed_kernel import use_product
 from txl_tf.quantization import get_kernel_dtype, pack_kernels
@@ -104,9 +104,9 @@ def export_step(
     *,
     file_format: str,
     make_file: Callable[[TracedStep, str], bytes],
-    precision: str = "float32",
-    batch_size: int = 1,
-    origin: dict[str, Any] | None = None,
+    precision: str,
+    batch_size: int,
+    origin: dict[str, Any],
 ) -> tuple[str, ...]:
     """Writes the step of a model, completely or not at all, and returns the names of the files.
 
@@ -120,7 +120,6 @@ def export_step(
     content = make_file(step, precision)
     info = {
         **describe_model(cached, vocabulary, origin),
-        "temperature": cached.temperature,
         "format": file_format,
         "precision": precision,
         "batch_size": batch_size,
@@ -128,7 +127,7 @@ def export_step(
         "outputs": step.outputs,
     }
     names = [_MODEL_NAMES[file_format], _INFO_NAME]
-    with write_aside(out) as aside:
+    with access_path(out), write_aside(out) as aside:
         with open(os.path.join(aside, names[0]), "wb") as file:
             file.write(content)
         write_json(os.path.join(aside, _INFO_NAME), info)
@@ -173,7 +172,8 @@ def make_litert(step: TracedStep, precision: str) -> bytes:
     # The custom gradients are only for training.
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     with tempfile.TemporaryDirectory() as folder:  # a file made of a function has no signature
-        tf.saved_model.save(step, folder, signatures=signatures, options=options)
+        with explain_errors(f"`{folder}` cannot be written", tf.errors.OpError, OSError):
+            tf.saved_model.save(step, folder, signatures=signatures, options=options)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=["step"])
         if precision != "float32":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]

@@ -18,7 +18,7 @@ from txl_tf.generation.text_encoder import TextEncoder
 from txl_tf.generation.token_loop import LoopState, join_rows
 
 _TOKENS_PER_CALL = UNIFORMS_PER_BLOCK  # the tokens do not depend on how calls are split
-_N_CONTEXT = 16  # ids of the prompt that are decoded together with the drawn ones
+_N_CONTEXT = 16  # ids before the new ones that are decoded together with them
 
 
 class Speeds(NamedTuple):
@@ -102,7 +102,10 @@ class Session:
     def added(self) -> list[str | np.ndarray]:
         """The text added to each prompt so far, or the ids (n,) int32 if the prompt is ids."""
         rows = zip(self._prompts, self._drawn, self._vocabularies, strict=True)
-        return [_decode(*row) for row in rows]
+        return [
+            drawn if vocabulary is None else decode_added(vocabulary, prompt, drawn)
+            for prompt, drawn, vocabulary in rows
+        ]
 
     @property
     def ids(self) -> list[np.ndarray]:
@@ -183,10 +186,11 @@ class Session:
             UserError: If the text or the ids cannot be encoded, or a prompt was given as ids and
                 this is a text.
         """
+        # All of them before any is read: a text that cannot be encoded changes nothing.
+        encoded = [TextEncoder(v, self._n_token).encode(text) for v in self._vocabularies]
         self._resume()
         rows = []
-        for row, vocabulary in enumerate(self._vocabularies):
-            ids = TextEncoder(vocabulary, self._n_token).encode(text)
+        for row, ids in enumerate(encoded):
             rows.append(self._replay(self._state.take_row(row), ids))
             self._drawn[row] = np.concatenate([self._drawn[row], ids])
             if self._stops:
@@ -244,16 +248,12 @@ def _remove_known(old: str, new: str) -> str:
     return new[len(old) :] if new.startswith(old) else new[len(old) - 1 :]
 
 
-def _decode(
-    prompt: np.ndarray, drawn: np.ndarray, vocabulary: Vocabulary | None
-) -> str | np.ndarray:
-    """Returns the drawn tokens as text, or as they are without a vocabulary."""
-    if vocabulary is None:
-        return drawn
+def decode_added(vocabulary: Vocabulary, before: np.ndarray, ids: np.ndarray) -> str:
+    """Returns the text that new ids (n,) add to those before them, (m,)."""
     # Decoded together, because the space between two words belongs to neither.
-    context = prompt[-_N_CONTEXT:]
-    head = vocabulary.decode(context)
-    return vocabulary.decode(np.concatenate([context, drawn])).removeprefix(head)
+    context = before[-_N_CONTEXT:]
+    whole = vocabulary.decode(np.concatenate([context, ids]))
+    return _remove_known(vocabulary.decode(context), whole)
 
 
 def _draw_uniforms(seed: int, first: int) -> tf.Tensor:

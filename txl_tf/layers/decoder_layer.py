@@ -23,8 +23,8 @@ class DecoderLayer(keras.layers.Layer):
         qkv_dropout: Dropout rate of queries, keys and values.
         is_locked: Whether all positions of a row have the same dropout mask, except in the dropout
             of the attention weights.
-        has_empty: Whether words are dropped before the layer, so that states may be zeros, which
-            then pass no gradient; see `add_and_normalize`.
+        has_empty: Whether words are dropped before the layer, so that states may be zeros. The
+            models' fused layers then pass no gradient to them; see `add_and_normalize`.
         layer_norm_epsilon: LayerNorm adds it to the variance; the 2019 release has 1e-12.
         projects_positions: As in `RelativeAttention`.
         kernel_initializer: Initializer of all kernels.

@@ -1,5 +1,6 @@
 """Making a data set: from raw files to a plan, a vocabulary and records."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -60,7 +61,9 @@ def check_up_to_date(options: PrepareOptions) -> None:
 
     Raw files that no longer exist are not compared.
     """
-    files = find_raw_files(options)
+    files = None
+    with contextlib.suppress(UserError):  # texts that no pattern matches any more
+        files = find_raw_files(options)
     try:
         made_from = open_records(options.data_dir).made_from
     except RecordError as error:

@@ -51,12 +51,11 @@ def find_raw_files(options: PrepareOptions) -> RawFiles | None:
     if options.dataset == TEXT:
         patterns = {split: getattr(options, split) for split in SPLITS}
         splits = {split: find_files(given) for split, given in patterns.items() if given}
-        if options.valid_fraction is not None:
-            splits |= hold_out(splits["train"], options.valid_fraction)
-            return RawFiles(splits, options.vocab_file)
         for split in [name for name in splits if name != "train"]:
             if warning := describe_overlap(split, splits[split], splits["train"]):
                 print(warning, file=sys.stderr)
+        if options.valid_fraction is not None:
+            splits |= hold_out(splits["train"], options.valid_fraction)
         return RawFiles(splits, options.vocab_file)
     corpus = CORPORA[options.dataset]
     if not corpus.layouts:

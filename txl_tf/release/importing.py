@@ -28,11 +28,15 @@ from txl_tf.release.weights import (
     read_global_step,
 )
 from txl_tf.runs.checkpoint_writer import save_weights
-from txl_tf.runs.folder import RECORDS_NAME, RunConfig, make_run_folder, read_run_vocabulary
+from txl_tf.runs.folder import (
+    IMPORT_NAME,
+    RECORDS_NAME,
+    RunConfig,
+    make_run_folder,
+    read_run_vocabulary,
+)
 from txl_tf.training.optimizer import Optimizer
 from txl_tf.training.update_rules import make_optimizer
-
-IMPORT_NAME = "import.json"
 
 
 class Release(NamedTuple):
@@ -60,7 +64,6 @@ def read_release(source: str, *, dataset: str | None = None) -> Release:
         model, evaluation = load_hub_model(source)
         _check_finite(source, model)
         vocabulary = read_hub_vocabulary(source)
-        _check_vocabulary(source, vocabulary, model.config)
         return Release("hub", source, model, 0, evaluation, dataset, vocabulary, {})
     path = find_release_checkpoint(source)
     config = infer_config(path)
@@ -139,7 +142,7 @@ def write_run(
                 vocabulary=release.vocabulary,
                 splits={split: [release.splits[split]] for split in splits},
                 cutoffs=release.model.config.cutoffs,
-                made_from={"pickle": release.path},
+                made_from={"checkpoint": release.path},
             )
         write_json(os.path.join(aside, IMPORT_NAME), {"kind": release.kind, "path": release.path})
 

@@ -100,7 +100,7 @@ def _infer_from_shapes(shapes: Shapes) -> ModelConfig:
 def _infer_div_val(widths: list[int]) -> int:
     """Returns the `div_val` that gives the embeddings of the bins these widths."""
     # Widths are rounded down, so several values may fit; the quotient is the intended one.
-    quotient = [widths[0] // max(widths[1], 1)] if len(widths) > 1 else []
+    quotient = [max(widths[0] // max(widths[1], 1), 1)] if len(widths) > 1 else []
     for div_val in itertools.chain(quotient, range(2, widths[0] + 1)):
         if widths == [widths[0] // div_val**index for index in range(len(widths))]:
             return div_val

@@ -66,7 +66,7 @@ def convert_records(
     corpus = _find_file(folder, _CORPUS_INFO)
     try:
         info = json.loads(corpus.read_bytes())
-        dataset, bounds = str(info["dataset"]), info["cutoffs"]
+        dataset, cutoffs = str(info["dataset"]), [int(bound) for bound in info["cutoffs"][1:-1]]
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"`{corpus}` does not describe a corpus of the 2019 release") from error
     vocabulary = load_vocabulary(_find_file(folder, _CACHE), dataset)
@@ -77,7 +77,7 @@ def convert_records(
         vocabulary=vocabulary,
         splits={split: _read_split(chosen[split], len(vocabulary)) for split in chosen},
         # Those of the full data set, even if the vocabulary is smaller.
-        cutoffs=[cutoff for cutoff in bounds[1:-1] if cutoff < len(vocabulary)],
+        cutoffs=[cutoff for cutoff in cutoffs if cutoff < len(vocabulary)],
         made_from={"release2019": {split: chosen[split].path.name for split in chosen}},
         overwrite=overwrite,
     )

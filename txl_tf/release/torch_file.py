@@ -4,8 +4,7 @@ import io
 import math
 import os
 import zipfile
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,13 +45,15 @@ def read_torch_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
             raise UserError("it does not hold a dict of tensors")
         for name, tensor in tensors.items():
             if type(name) is not str or not isinstance(tensor, np.ndarray):
-                raise UserError(f"it holds {name[:60]!a}, which is not a tensor")
+                raise UserError(f"it holds {str(name)[:60]!a}, which is not a tensor")
         return dict(tensors)
 
 
-@dataclass(frozen=True, eq=False)
-class Storage:
-    """A row of numbers, (n,), of which tensors are views, and its class in torch."""
+class Storage(NamedTuple):
+    """A row of numbers, (n,), of which tensors are views, and its class in torch.
+
+    A tuple, because a pickle can set the attributes of any object that has a `__dict__`.
+    """
 
     kind: str
     numbers: np.ndarray

@@ -132,12 +132,16 @@ def find_checkpoint(model_dir: str, choice: str | int | None = None) -> str:
 
 
 def _read_losses(model_dir: str) -> dict[int, float]:
-    """Returns the loss in nats per token of each step that was evaluated during training."""
+    """Returns the loss in nats per token of each step that was evaluated during training.
+
+    If the run changed to another split, it is that of the last evaluation.
+    """
     path = os.path.join(model_dir, VALIDATION_NAME)
     lines = read_json_lines(path) if exists(path) else []
     kinds = (KeyError, TypeError, ValueError)
     with explain_errors(f"`{path}` does not hold evaluations of a run", *kinds):
-        return {line["step"]: float(line["loss_nats"]) for line in lines}
+        own = [line for line in lines if line["split"] == lines[-1]["split"]]
+        return {line["step"]: float(line["loss_nats"]) for line in own}
 
 
 def _list_parts(path: str) -> list[str]:

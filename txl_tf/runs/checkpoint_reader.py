@@ -244,13 +244,12 @@ def load_weights(model: SegmentModel, path: str, *, use_ema: bool = True) -> boo
 def _load_weights_file(model: SegmentModel, path: str) -> None:
     """Restores the weights of a model from a file of safetensors."""
     with open_weights(path) as file:
+        if (file.metadata() or {}).get("format") != WEIGHTS_FORMAT:
+            raise UserError(
+                f"`{path}` was not written by txl_tf. The weights of other libraries are imported: "
+                f"{name_program('import_release')} --source {os.path.dirname(path)} --out RUN"
+            )
         arrays = {name: file.get_tensor(name) for name in list(file.keys())}
-        metadata = file.metadata() or {}
-    if metadata.get("format") != WEIGHTS_FORMAT:
-        raise UserError(
-            f"`{path}` was not written by txl_tf. The weights of other libraries are imported: "
-            f"{name_program('import_release')} --source {os.path.dirname(path)} --out RUN"
-        )
     variables = name_variables(model.weights)
     found = {name: list(array.shape) for name, array in arrays.items()}
     differences = list_differences(found, {name: list(x.shape) for name, x in variables.items()})

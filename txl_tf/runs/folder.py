@@ -57,6 +57,7 @@ VALIDATION_NAME = "validation.jsonl"
 EVENTS_NAME = "events"
 RECORDS_NAME = "records"
 EVALUATIONS_NAME = "evaluations.jsonl"
+IMPORT_NAME = "import.json"  # where imported weights come from
 # Fields that may change when a run resumes: they decide no shape of a weight and no data position.
 _CHANGEABLE = ("train_steps", "jit")
 _INVALID = (KeyError, TypeError, ValueError, UserError)  # raised for JSON of other content

@@ -2,17 +2,18 @@
 
 import dataclasses
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from txl_tf import presets
 from txl_tf.architecture import make_model
-from txl_tf.config import EvalConfig
+from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.files import append_json_line
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
 from txl_tf.data.records.reading import Records
-from txl_tf.errors import UserError
+from txl_tf.errors import StorageError, UserError
 from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints, read_step
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.folder import EVALUATIONS_NAME, RunConfig, check_vocabulary, read_run_vocabulary
@@ -140,7 +141,10 @@ def score_checkpoint(
         score = evaluator.score_lanes(lanes, max_segments=max_segments, report=bar.show)
     dynamic = evaluator.reader.dynamic
     outcome = Outcome(score, split, checkpoint, lanes, evaluator.config, dynamic, bar.seconds)
-    append_json_line(os.path.join(model_dir, EVALUATIONS_NAME), outcome.make_record())
+    try:
+        append_json_line(os.path.join(model_dir, EVALUATIONS_NAME), outcome.make_record())
+    except StorageError as error:  # the score, which may have taken hours, is still printed
+        print(f"warning: the evaluation was not recorded: {error}", file=sys.stderr)
     return outcome
 
 
@@ -148,13 +152,18 @@ def check_data(records: Records, config: RunConfig, *, model_dir: str, split: st
     """Checks that a split exists and fits a run: its vocabulary and document boundaries."""
     if read_run_vocabulary(model_dir) is not None:  # an import may know only ids
         check_vocabulary(model_dir, records.vocabulary)
-    if records.n_token != config.model.n_token:
+    check_records(records, config.model, config.evaluation, split)
+
+
+def check_records(records: Records, model: ModelConfig, config: EvalConfig, split: str) -> None:
+    """Checks that a split exists and fits a model and an evaluation."""
+    if records.n_token != model.n_token:
         raise UserError(
-            f"the model of `{model_dir}` has {config.model.n_token} symbols; the records in "
-            f"{records.data_dir} have {records.n_token}"
+            f"the model has {model.n_token} symbols; the records in {records.data_dir} have "
+            f"{records.n_token}"
         )
     records.split(split)  # raises if there is none
-    if config.evaluation.reset_at_documents:
+    if config.reset_at_documents:
         check_documents(records, split)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from txl_tf.cached_model import SegmentReader
+from txl_tf.compilation import explain_full_memory
 from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
@@ -23,6 +24,7 @@ _MIN_TGT_LEN, _GROWTH = 8, 4
 _MAX_SCORES = 16 * 512**2
 # Small batches are read in longer segments: 320 tokens in all, at most M / 6 for each row.
 _JOINED_TOKENS, _MEMORY_DIVISOR = 320, 6
+_ADVICE = "to score the texts: try a smaller batch size, or a smaller tgt_len or mem_len"
 
 
 class TextScorer:
@@ -78,19 +80,20 @@ class TextScorer:
         )
         opened: dict[int, TextStream] = {}
         current = 0
-        for segment, nats in score_segments(self.reader, segments):
-            for stream, text, ids, row, losses in segment.parts:
-                opened[stream.number] = stream
-                if text is not None:
-                    text.read(ids, nats[row, losses] if len(nats) else nats.ravel())
-            report(sum(len(part.ids) for part in segment.parts))
-            while current in opened:
-                for text in opened[current].pop_finished():
-                    yield text.name, text.finish()
-                if not opened[current].is_done:
-                    break
-                del opened[current]
-                current += 1
+        with explain_full_memory(_ADVICE):
+            for segment, nats in score_segments(self.reader, segments):
+                for stream, text, ids, row, losses in segment.parts:
+                    opened[stream.number] = stream
+                    if text is not None:
+                        text.read(ids, nats[row, losses] if len(nats) else nats.ravel())
+                report(sum(len(part.ids) for part in segment.parts))
+                while current in opened:
+                    for text in opened[current].pop_finished():
+                        yield text.name, text.finish()
+                    if not opened[current].is_done:
+                        break
+                    del opened[current]
+                    current += 1
 
     def _choose_shape(self, streams: Sequence[TextStream]) -> Shape:
         return Shape(len(streams), self._tgt_len, uses_memory=True, first_len=self._first_len)

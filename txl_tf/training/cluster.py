@@ -47,7 +47,8 @@ def read_cluster() -> Cluster | None:
             raise ValueError(f"it may only name the jobs {' and '.join(JOBS)}")
         for address in addresses:
             host, _, port = address.rpartition(":")
-            if not host or int(port) >= 2**16:
+            host.encode("idna")
+            if not host or not 0 < int(port) < 2**16:
                 raise ValueError(f"{address!r} is not host:port")
         me = (content["task"]["type"], int(content["task"]["index"]))
         if me not in tasks:

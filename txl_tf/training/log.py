@@ -43,8 +43,12 @@ class TimeLeft:
     def describe(self, step: int) -> str:
         """Returns the time left after a step; empty if the speed is not known yet."""
         tokens = self._count_tokens(self._training.train_steps) - self._count_tokens(step)
-        share = 1 - self._training.half_len_rate / 2  # of segments of about half the length
-        seconds = share * self._training.train_batch_size * tokens / self.tokens_per_second
+        seconds = (
+            self._training.mean_length_share
+            * self._training.train_batch_size
+            * tokens
+            / self.tokens_per_second
+        )
         for every, each in (
             (self._options.eval_every, self.evaluation_seconds),
             (self._options.save_steps, self.save_seconds),
@@ -186,7 +190,8 @@ class Validation:
         self._lanes = lanes
         kept = drop_lines_after(self._path, first_step)
         with explain_errors(f"`{self._path}` does not hold evaluations of a run", KeyError):
-            self._scores = [(line["step"], line["loss_nats"]) for line in kept]
+            own = [line for line in kept if line["split"] == self._split]
+            self._scores = [(line["step"], line["loss_nats"]) for line in own]
 
     def add(self, step: int, score: Score) -> str:
         """Adds a score and returns a line of text about it."""

@@ -23,11 +23,13 @@ def make_gpu_strategy(
 
     Raises:
         UserError: If there are fewer GPUs, TF_CONFIG is not valid, another process did not start in
-            time, or the CPU was already in use and cannot be divided.
+            time, or the devices were already in use and cannot be chosen or divided.
         StoppedError: If a signal to stop came during the wait.
     """
     cluster = read_cluster()
     gpus = _choose_gpus(cluster, num_gpus, cpu_replicas)
+    with explain_errors("`num_gpus` must be chosen before TensorFlow is used", RuntimeError):
+        tf.config.set_visible_devices(gpus, "GPU")
     if cluster:
         return _make_cluster_strategy(cluster, gpus, connect_minutes)
     if gpus:
@@ -68,7 +70,6 @@ def _make_cluster_strategy(
     print(f"Waiting for the other processes of the run, {limit}: {', '.join(others)}")
     with stop_at_once("it waited for the other processes of the run"):
         wait_for_processes(cluster, 60 * minutes or None)
-    tf.config.set_visible_devices(gpus, "GPU")
     fault = f"the processes of the run cannot be joined at {cluster.addresses[cluster.index]}"
     with explain_errors(fault, tf.errors.OpError), end_on_interrupt():
         return tf.distribute.MultiWorkerMirroredStrategy()

@@ -37,7 +37,7 @@ _MAX_BYTES = 4 * 2**20  # of a body
 # The time that a client has to send its body, or to take a part of its answer.
 _CLIENT_SECONDS = 30.0
 # Requests whose texts are in memory; they take turns, piece by piece.
-_N_DRAWING = 4
+_N_ACTIVE = 4
 _GRACE_SECONDS = 30  # that requests in progress may take after a signal
 _STREAM_PIECE, _WHOLE_PIECE = 8, 32  # tokens
 Piece = TypeVar("Piece")
@@ -53,7 +53,7 @@ class HttpApp:
         self._max_tokens = max_tokens
         self._sessions = SessionStore(max_sessions, idle_seconds)
         self._created = int(time.time())
-        self._drawing = asyncio.Semaphore(_N_DRAWING)
+        self._active = asyncio.Semaphore(_N_ACTIVE)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="txl_tf")
 
     def make_asgi(self) -> ASGIApp:
@@ -66,7 +66,7 @@ class HttpApp:
                 Route("/v1/score", self._score, methods=["POST"]),
                 Route("/v1/completions", self._complete, methods=["POST"]),
                 Route("/v1/chat/completions", self._refuse_chat, methods=["POST"]),
-                Route("/v1/sessions/{session}", self._delete_session, methods=["DELETE"]),
+                Route("/v1/sessions/{session:path}", self._delete_session, methods=["DELETE"]),
             ],
             exception_handlers=dict.fromkeys((UserError, HTTPException, Exception), _answer_error),
         )
@@ -130,8 +130,10 @@ class HttpApp:
     async def _score(self, request: Request) -> Response:
         asked = read_request(await read_body(request), ScoreRequest)
         self._check_model(asked.model)
-        found = await self._compute(request, self._service.score, asked)
-        return Response(found, media_type="application/json")
+        await request.scope["held"].enter_async_context(self._active)
+        pieces = self._take_turns(request, self._service.score(asked))
+        scores = [score async for piece in pieces for score in piece]
+        return _make_response({"model": self._service.name, "scores": scores})
 
     async def _complete(self, request: Request) -> Response:
         body, default = await read_body(request), self._service.default_prompt
@@ -140,7 +142,7 @@ class HttpApp:
         held, begins, slot = request.scope["held"], bool(asked.prompt), Slot()
         if asked.session is not None:
             slot = held.enter_context(self._sessions.use(asked.session, begins=begins))
-        await held.enter_async_context(self._drawing)
+        await held.enter_async_context(self._active)
         if begins:
             slot.texts = await self._compute(request, self._service.start, asked)
         texts = slot.texts

@@ -1,6 +1,5 @@
 """The model behind the server: it scores texts, and continues texts with their memory."""
 
-import json
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -9,8 +8,11 @@ import numpy as np
 
 from txl_tf import LanguageModel
 from txl_tf.apps.server.api_requests import CompletionRequest, ScoreRequest
-from txl_tf.data.text.vocabulary import Vocabulary, choose_prefix
+from txl_tf.data.text.vocabulary import choose_prefix
 from txl_tf.errors import UserError
+from txl_tf.generation.session import decode_added
+from txl_tf.generation.text_encoder import TextEncoder
+from txl_tf.scoring.text_scores import TextScore
 
 _MAX_PROGRAMS = 64
 _MEASURES = (
@@ -18,7 +20,7 @@ _MEASURES = (
     *("bits_per_byte", "word_perplexity", "n_bytes", "n_words", "n_unknown"),
 )
 _READ_PIECE = 32  # tokens
-_N_CONTEXT = 16  # ids before the new ones that are decoded together with them
+_SCORE_PIECE = 64  # texts: enough to fill batches of different lengths
 
 
 class Choice(NamedTuple):
@@ -35,11 +37,12 @@ class ServedTexts:
     def __init__(self, lm: LanguageModel, request: CompletionRequest):
         assert lm.vocabulary is not None
         self._vocabulary = lm.vocabulary
-        self._stops = request.stop
+        stops, is_lower = request.stop, lm.vocabulary.lower_case
+        self._stops = [stop.lower() for stop in stops] if is_lower else stops
+        self._encoder = TextEncoder(lm.vocabulary, lm.config.n_token)
         # As ids: they can be counted, and only the new ones are decoded.
-        prompts = [_encode(lm.vocabulary, prompt) for prompt in request.rows]
+        prompts = [self._encoder.encode(prompt) for prompt in request.rows]
         self.n_prompt_tokens = sum(map(len, prompts)) // request.n
-        self._prompt_ends = [prompt[-_N_CONTEXT:] for prompt in prompts]
         self._session = lm.start(
             prompts,
             seed=[request.seed + index % request.n for index in range(len(prompts))],
@@ -52,7 +55,7 @@ class ServedTexts:
 
     def read(self, text: str) -> Iterator[int]:
         """Reads a text at the end of a session, and yields the number of tokens of each piece."""
-        ids = _encode(self._vocabulary, text)
+        ids = self._encoder.encode(text)
         for start in range(0, len(ids), _READ_PIECE):
             piece = ids[start : start + _READ_PIECE]
             self._session.read(piece)
@@ -61,18 +64,14 @@ class ServedTexts:
     def draw(self, max_tokens: int, piece_len: int) -> Iterator[list[Choice]]:
         """Adds tokens to each text, and yields what is new after each piece of so many tokens."""
         session = self._session
-        n_before = [len(ids) for ids in session.added]
+        before, n_before = session.ids, [len(ids) for ids in session.added]
         n_shown = [0] * len(n_before)
-        contexts = [
-            np.concatenate([end, ids])[-_N_CONTEXT:]
-            for end, ids in zip(self._prompt_ends, session.added, strict=True)
-        ]
 
         def list_choices(is_last: bool) -> list[Choice]:
             choices = []
             for row, ids in enumerate(session.added):
                 new, has_ended = ids[n_before[row] :], bool(session.ended[row]) and max_tokens > 0
-                text = self._decode_stable(contexts[row], new, has_ended, is_last)
+                text = self._decode_stable(before[row], new, has_ended, is_last)
                 reason = ("stop" if has_ended else "length") if is_last else None
                 choices.append(Choice(text[n_shown[row] :], len(new), reason))
                 n_shown[row] = max(n_shown[row], len(text))
@@ -86,15 +85,17 @@ class ServedTexts:
         yield list_choices(is_last=True)
 
     def _decode_stable(
-        self, context: np.ndarray, ids: np.ndarray, has_ended: bool, is_last: bool
+        self, before: np.ndarray, ids: np.ndarray, has_ended: bool, is_last: bool
     ) -> str:
         """Returns the text of new ids (n,) as far as it will not change, without its stop."""
-        text = _decode(self._vocabulary, context, ids)
+        text = decode_added(self._vocabulary, before, ids)
         if has_ended:
             stops = [stop for stop in self._stops if stop in text]
             end, n_cut = max(((text.rfind(s) + len(s), len(s)) for s in stops), default=(0, 0))
             # Otherwise a symbol such as "<eos>" has ended the text, which does not hold its name.
-            is_found = end > len(_decode(self._vocabulary, context, ids[:-1]))
+            # The bytes of a character that its last token completes are U+FFFD without it.
+            known = decode_added(self._vocabulary, before, ids[:-1]).rstrip("\ufffd")
+            is_found = end > len(known)
             return text[: end - n_cut] if is_found else text
         # The end may be part of a character or of a stop.
         n_held = 0 if is_last else max(map(len, self._stops), default=1)
@@ -116,7 +117,8 @@ class ModelService:
         """Reads the prompts of a request, unless it needs one compiled program too many."""
         # XLA compiles a loop for each combination of these and keeps it until the process ends.
         is_plain = request.temperature in (0, 1) and request.repetition_penalty == 1
-        sizes = (len(request.rows), request.top_k, len(request.stop))
+        top_k = min(request.top_k, self.lm.config.n_token)
+        sizes = (len(request.rows), top_k, len(request.stop))
         program = (*sizes, request.top_p == 1, is_plain)
         if program not in self._programs and len(self._programs) >= _MAX_PROGRAMS:
             raise UserError(
@@ -127,34 +129,23 @@ class ModelService:
         self._programs.add(program)
         return texts
 
-    def score(self, request: ScoreRequest) -> bytes:
-        """Returns the scores of texts as JSON, with the names of `TextScore`."""
-        scores = self.lm.score(
-            request.texts, prefix=request.prefix, carry_memory=request.carry_memory
-        )
-        found = []
-        for score in scores:
-            entry = {name: getattr(score, name) for name in _MEASURES}
-            for name in ("nats_per_token", "bits_per_token", "perplexity"):
-                if math.isnan(entry[name]):  # JSON has none
-                    entry[name] = None
-            if request.per_token:
-                entry["ids"] = score.ids.tolist()
-                entry["nats"] = score.nats.tolist()
-            found.append(entry)
-        return json.dumps({"model": self.name, "scores": found}).encode()
+    def score(self, request: ScoreRequest) -> Iterator[list[dict[str, Any]]]:
+        """Yields the scores of the next texts, with the names of `TextScore`."""
+        texts, carries = request.texts, request.carry_memory
+        n_each = max(len(texts), 1) if carries else _SCORE_PIECE
+        for start in range(0, len(texts), n_each):
+            piece = texts[start : start + n_each]
+            scores = self.lm.score(piece, prefix=request.prefix, carry_memory=carries)
+            yield [_describe_score(score, request.per_token) for score in scores]
 
 
-def _encode(vocabulary: Vocabulary, prompt: str) -> np.ndarray:
-    try:
-        return vocabulary.encode(prompt)
-    except UnicodeError as error:
-        raise UserError(f"`prompt` must be a text in Unicode: {error}") from error
-
-
-def _decode(vocabulary: Vocabulary, context: np.ndarray, ids: np.ndarray) -> str:
-    """Returns the text that new ids (n,) add to those before them, (m,)."""
-    # Together, because the space between two words belongs to neither.
-    old, whole = vocabulary.decode(context), vocabulary.decode(np.concatenate([context, ids]))
-    # The last character of the old text changes if the new ids complete it.
-    return whole[len(old) :] if whole.startswith(old) else whole[len(old) - 1 :]
+def _describe_score(score: TextScore, per_token: bool) -> dict[str, Any]:
+    """Returns a score for JSON."""
+    described = {name: getattr(score, name) for name in _MEASURES}
+    for name in ("nats_per_token", "bits_per_token", "perplexity"):
+        if math.isnan(described[name]):  # JSON has none
+            described[name] = None
+    if per_token:
+        described["ids"] = score.ids.tolist()
+        described["nats"] = score.nats.tolist()
+    return described

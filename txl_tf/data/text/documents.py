@@ -42,7 +42,9 @@ class DocumentFinder:
             )
         self._rule = rule
         self._separator = re.compile(
-            rb"^[ \t]*" + re.escape((separator or "").strip().encode("utf-8")) + rb"[ \t\r]*\n",
+            rb"^[ \t]*"
+            + re.escape((separator or "").strip().encode("utf-8", "surrogateescape"))
+            + rb"[ \t\r]*\n",
             re.MULTILINE,
         )
         self._is_open = False  # whether the last line ended a document

@@ -72,8 +72,8 @@ class TextFile:
                 left = left if left is None else left - len(block)
 
     def count_lines_before(self) -> int:
-        """Returns the number of lines of the file before this range; 0 if it continues no text."""
-        if not self.continues:
+        """Returns the number of lines of the file before this range."""
+        if not self.start:
             return 0
         before = replace(self, start=0, stop=self.start, continues=False)
         return sum(block.count(b"\n") for block in before.iterate_blocks())

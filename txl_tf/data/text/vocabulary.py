@@ -4,7 +4,7 @@ import json
 import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -325,7 +325,7 @@ def read_vocabulary_file(
             vocabulary = Vocabulary.from_json(json.loads(path.read_bytes()))
             if vocabulary.level != level:
                 raise UserError(f"it has {vocabulary.level}s, not {level}s")
-            return vocabulary
+            return vocabulary if unknown is None else replace(vocabulary, unknown=unknown)
         if level != "word":
             raise UserError("a file with one symbol per line needs level 'word', others a .json")
         return Vocabulary(
