@@ -1,6 +1,7 @@
-"""Runs EleutherAI's lm-evaluation-harness with the model `txl_tf`.
+r"""Runs EleutherAI's lm-evaluation-harness with the model `txl_tf`.
 
-python -m txl_tf.harness --model txl_tf --model_args run=runs/wt103 --tasks lambada_openai
+python -m txl_tf.harness --model txl_tf --model_args run=examples/models/pydoc \
+    --tasks lambada_openai
 """
 
 import importlib.util

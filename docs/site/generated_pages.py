@@ -1,4 +1,4 @@
-"""A hook of MkDocs: pages made of flags, changelog and notebook, and ranks of all pages."""
+"""A hook of MkDocs: pages made of flags, changelog and notebook, links to them, and ranks."""
 
 import importlib
 import json
@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 # In the search, guides come before the others.
 BOOSTS = {"api/": 0.5, "commands/": 0.4, "lab/": 0.5, "changelog": 0.3, "design": 0.4, "traps": 0.3}
 BOOSTS |= {"glossary": 0.6, "index": 0.6, "troubleshooting": 0.6}
+# Links to files, as GitHub needs them, and to their pages.
+_LINKS = {"](../CHANGELOG.md": "](changelog.md", "](../examples/tour.ipynb": "](tour.md"}
 _KINDS = {str: "TEXT", int: "INTEGER", float: "NUMBER", list: "LIST"}
 _DEFAULTS = {"num_workers": "the number of processors"}  # of the reader's machine
 
@@ -35,11 +37,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, **kwargs: Any) -> None:
-    """Sets the rank of a page in the search."""
+def on_page_markdown(markdown: str, page: Page, **kwargs: Any) -> str:
+    """Sets the rank of a page in the search, and links it to the generated pages."""
     path = page.file.src_uri
     boosts = [boost for start, boost in BOOSTS.items() if path.startswith(start)]
     page.meta.setdefault("search", {"boost": boosts[0] if boosts else 1})
+    for link, generated in _LINKS.items():
+        markdown = markdown.replace(link, generated)
+    if path == "commands/index.md":
+        pattern = re.compile(r"^\| `txl (\w+)` \|", flags=re.MULTILINE)
+        markdown = pattern.sub(r"| [`txl \1`](\1.md) |", markdown)
+    return markdown
 
 
 def make_command_pages() -> Iterator[tuple[str, str]]:

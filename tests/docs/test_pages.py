@@ -1,4 +1,4 @@
-"""Links of the files beside the pages, names of pages in the code, and an example."""
+"""Links of the pages and of the files beside them, names of pages in the code, and an example."""
 
 import re
 
@@ -28,6 +28,13 @@ def test_links_beside_the_pages_lead_to_a_file_and_a_title(file):
     for path, anchor in LINK.findall(read(file)):
         assert (ROOT / path).exists(), path
         assert not anchor or anchor in list_anchors(path), f"{path}#{anchor}"
+
+
+def test_links_between_the_pages_lead_to_a_file_of_the_repository():
+    for path in (ROOT / "docs").rglob("*.md"):
+        page = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        targets = [link for link in re.findall(r"\]\(([^)#\s]+)", page) if "://" not in link]
+        assert not [link for link in targets if not (path.parent / link).exists()], path
 
 
 def test_changelog_and_citation_name_the_version():

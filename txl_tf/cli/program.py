@@ -18,9 +18,7 @@ from txl_tf.quiet_start import quiet_start
 from txl_tf.version import __version__
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
-_VERSION_HELP = (
-    "--version prints the versions of the packages and the devices, as a fault report needs."
-)
+_VERSION_HELP = "--version prints the versions of the packages and the devices, for a bug report."
 EXIT_BROKEN_PIPE = 141  # the status that a shell gives to a program ended by SIGPIPE
 _PACKAGES = ("tensorflow", "tensorflow-text", "tensorflow-tpu", "keras", "jax", "numpy", "protobuf")
 
