@@ -192,23 +192,25 @@ def soak(options: flags.FlagValues) -> None:
         for name in options.kinds:
             batches = [range(n, min(n + BATCH, last)) for n in range(options.first, last, BATCH)]
             ends: Counter = Counter()
-            results = pool.map(try_files, [name] * len(batches), batches)
-            for batch in batches:
-                try:
-                    found, texts = next(results)
-                except BrokenProcessPool as error:
-                    raise UserError(
-                        f"{name}: a process died, or a call did not end, at one of the files from "
-                        f"{batch.start} on; --first {batch.start} --kinds {name} repeats it"
-                    ) from error
-                ends += found
-                faults.extend(texts)
-                for text in texts:
-                    print(text, file=sys.stderr, flush=True)
+            # New processes for each kind, as they grow.
+            with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+                results = pool.map(try_files, [name] * len(batches), batches)
+                for batch in batches:
+                    try:
+                        found, texts = next(results)
+                    except BrokenProcessPool as error:
+                        raise UserError(
+                            f"{name}: a process died, or a call did not end, at one of the files "
+                            f"from {batch.start} on; --first {batch.start} --kinds {name} repeats "
+                            "it"
+                        ) from error
+                    ends += found
+                    faults.extend(texts)
+                    for text in texts:
+                        print(text, file=sys.stderr, flush=True)
             yield name, ends.total(), ends["refused"], ends["read"], ends["fault"]
 
-    with ProcessPoolExecutor(mp_context=get_context("spawn"), max_tasks_per_child=20) as pool:
-        print_table(("kind", "damaged files", "refused", "read", "faults"), make_rows())
+    print_table(("kind", "damaged files", "refused", "read", "faults"), make_rows())
     if faults:
         raise UserError(f"{len(faults)} faults")
 
