@@ -16,7 +16,8 @@ def train(n_devices, model_axis):
     environment = {
         "KERAS_BACKEND": "jax",
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={n_devices}",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={n_devices}"
+        " --xla_backend_optimization_level=0",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
     }
     command = [sys.executable, "examples/model_parallel.py", "--steps=3"]
