@@ -41,7 +41,8 @@ OTHER_TESTS := tests/contract tests/release docs/site txl_tf \
 test: .venv/installed-dev
 	$(PYTEST) -m "not slow" $(RESULTS)/fast.xml $(MODEL_TESTS) $(USE_TESTS) $(OTHER_TESTS)
 
-# These tests compile for longer than they compute.
+# These tests compile for longer than they compute. The golden numbers, in tests/contract, are
+# computed by code that is compiled as users have it.
 QUICK_XLA := XLA_FLAGS=--xla_backend_optimization_level=0
 
 # XLA keeps what it has compiled until its process ends: one process for all would take 20 GB.
