@@ -9,13 +9,19 @@ from places import ROOT
 
 
 def run_on_jax(script, weights, folder):
-    """Returns what a script of this folder computes with these weights."""
+    """Returns what a script of this folder computes with these weights.
+
+    It runs on a CPU, or on the platform that the environment variable `JAX_PLATFORMS` names.
+    """
     np.savez(folder / "weights.npz", **weights)
     search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    platform = os.environ.get("JAX_PLATFORMS", "cpu")
     environment = {
         "KERAS_BACKEND": "jax",
-        "JAX_PLATFORMS": "cpu",
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # compiling takes all the time here
+        "JAX_PLATFORMS": platform,
+        "JAX_DEFAULT_MATMUL_PRECISION": "highest",  # a GPU would multiply in TF32
+        # On a CPU, compiling takes all the time.
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": str(int(platform == "cpu")),
         "PYTHONPATH": search,
     }
     ran = subprocess.run(
