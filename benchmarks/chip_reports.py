@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from benchmarks import chips
 from benchmarks.works import measure_apart
@@ -236,10 +236,12 @@ class Reports:
     Args:
         path: The file; `None` for none.
         resumes: Whether to begin with what is in the file.
+        output: Where they are printed; `None` for standard output.
     """
 
-    def __init__(self, path: str | None, *, resumes: bool = False):
+    def __init__(self, path: str | None, *, resumes: bool = False, output: TextIO | None = None):
         self._path = Path(path) if path else None
+        self._output = output
         self.all: list[Report] = []
         if resumes and self._path and self._path.exists():
             records = json.loads(self._path.read_text(encoding="utf-8"))
@@ -256,7 +258,7 @@ class Reports:
 
     def add(self, report: Report) -> Report:
         """Prints a report, writes the file with it, and returns it."""
-        print(report.format(), flush=True)
+        print(report.format(), file=self._output, flush=True)
         self.all.append(report)
         if self._path:
             text = json.dumps([each._asdict() for each in self.all], indent=1) + "\n"

@@ -119,13 +119,13 @@ def make_row(report: Report) -> list[str]:
 
 
 def print_presets(options: flags.FlagValues) -> None:
-    """Compiles what is not in the file yet, and prints the table.
+    """Compiles what is not in the file yet, with progress on standard error; prints the table.
 
     Raises:
         UserError: If there is no such chip, or its compiler is not installed.
     """
     chips.prepare_compilers()
-    reports = Reports(options.json, resumes=True)
+    reports = Reports(options.json, resumes=True, output=sys.stderr)
 
     def get(program: Program, chip: str) -> Report:
         known = reports.find(start_report(program, chip, effort=options.effort))
