@@ -1,8 +1,8 @@
-# `make demo` and `make test` need python3 (3.11 or newer), make, and a network to the package index.
+# `make demo` and `make test` need python3 (3.11.4 or newer), make, and a network to the package index.
 
 # The first Python that TensorFlow has wheels for; choose another with `make PYTHON=python3.12`.
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
-	$(name) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $(name))))
+	$(name) -c 'import sys; sys.exit(not (3, 11, 4) <= sys.version_info < (3, 14))' 2>/dev/null && echo $(name))))
 BIN := .venv/bin
 
 .DELETE_ON_ERROR:
@@ -20,7 +20,7 @@ help:
 	@echo "make docs       build the documentation site into site/"
 	@echo "make format     format the code"
 	@echo "make benchmark  measure training speed"
-	@echo "make clean      remove .venv, site and what the demo made"
+	@echo "make clean      remove .venv, .venv-extras, site and what the demo made"
 
 demo: .venv/installed
 	$(BIN)/python examples/demo.py
@@ -84,7 +84,7 @@ clean:
 
 .venv/bin/python:
 	@if [ -z "$(PYTHON)" ]; then \
-		echo "Python 3.11, 3.12 or 3.13 is needed, and none is on the PATH." >&2; exit 1; fi
+		echo "Python 3.11.4 or newer, up to 3.13, is needed, and none is on the PATH." >&2; exit 1; fi
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "$(PYTHON) cannot make virtual environments: on Debian, apt install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv .venv

@@ -1,7 +1,7 @@
 """How long a user waits: start-up, the first token after a prompt, and many short texts.
 
 python -m benchmarks.latency
-python -m benchmarks.latency --parts programs --preset demo_hour --json latency.json
+python -m benchmarks.latency --parts programs --preset small --json latency.json
 
 The model has the size of a preset and random weights, and its run lies in a temporary folder with
 the demo's corpus. "Cold" is the first call in a process, with all that is traced and compiled;

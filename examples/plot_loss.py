@@ -3,7 +3,6 @@
 python examples/plot_loss.py --model_dir runs/demo
 """
 
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -14,7 +13,8 @@ from absl import flags
 
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.errors import UserError
+from txl_tf.data.files import exists, read_json_lines
+from txl_tf.errors import UserError, explain_errors
 from txl_tf.runs.folder import read_run_config, read_run_vocabulary
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ def plot_loss(options: flags.FlagValues) -> None:
     """Writes the plot and prints its path."""
     model_dir = Path(options.model_dir)
     target = Path(options.output or model_dir / "loss.png")
-    draw_run(model_dir).savefig(target, dpi=120)
+    figure = draw_run(model_dir)
+    with explain_errors(f"`{target}` cannot be written", OSError, ValueError):
+        figure.savefig(target, dpi=120)
     print(f"Wrote {target}")
 
 
@@ -39,24 +41,17 @@ def draw_run(model_dir: Path) -> "Figure":
     """
     dataset = read_run_config(str(model_dir)).dataset
     vocabulary = read_run_vocabulary(str(model_dir))
-    steps = read_json_lines(model_dir / "log.jsonl")
+    steps, validation, evaluations = (
+        read_json_lines(str(path)) if exists(str(path)) else []
+        for path in (model_dir / f"{name}.jsonl" for name in ("log", "validation", "evaluations"))
+    )
     if not steps:
         raise UserError(f"`{model_dir}` holds no training log")
-    validation, evaluations = (
-        read_json_lines(model_dir / f"{name}.jsonl") for name in ("validation", "evaluations")
-    )
     figure = draw_curves(steps, validation, evaluations)
     (axes,) = figure.axes
     axes.set_title(f"Loss of run {model_dir.resolve().name} on {dataset}")
     axes.set_ylabel(f"bits per {vocabulary.level if vocabulary else 'token'}")
     return figure
-
-
-def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Returns the objects of a JSON lines file; an empty list if there is no such file."""
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def draw_curves(steps: Records, validation: Records, evaluations: Records) -> "Figure":

@@ -95,10 +95,10 @@ class SegmentReader:
 
     @property
     def max_len_without_memory(self) -> int:
-        """The largest number of tokens that `without_memory` reads with the same results.
+        """A number of tokens that `without_memory` reads with the same results.
 
-        Each of so many tokens sees all tokens before it, in segments of any length. The number may
-        be more than `tgt_len`.
+        Each of so many tokens sees all tokens before it, in one segment or in segments of
+        `tgt_len`. The number may be more than `tgt_len`.
         """
         return 0
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from txl_tf.config import JIT_MODES
 from txl_tf.errors import UserError, explain, require_extra
 from txl_tf.layers.fused.fusion import Engine, use_engine
 from txl_tf.layers.fused.tpu_attention import TPU
@@ -21,7 +22,13 @@ COMPILED = {
 
 
 def choose_jit(jit: str, dtype: str) -> str:
-    """Returns the mode that "auto" stands for with a compute dtype."""
+    """Returns the mode that "auto" stands for with a compute dtype, or the given one.
+
+    Raises:
+        UserError: If there is no such mode.
+    """
+    if jit not in JIT_MODES:
+        raise UserError(f"`jit` must be one of {', '.join(JIT_MODES)}. Received: jit={jit!r}")
     if jit != "auto":
         return jit
     return "whole" if has_accelerator() or dtype == "float32" else "chains"
@@ -40,7 +47,8 @@ def compile_function(function: Callable[..., Any], jit: str, dtype: str = "float
     `txl_tf.layers.fused.tpu_attention`), or "auto", which is `choose_jit`.
 
     Raises:
-        UserError: If kernels are wanted, and there is no TPU or JAX is not installed.
+        UserError: If there is no such mode, or if kernels are wanted, and there is no TPU or JAX is
+            not installed.
     """
     jit = choose_jit(jit, dtype)
     if jit == "kernels":

@@ -133,14 +133,16 @@ def _measure_contexts(options: flags.FlagValues) -> "ContextReport":
         effective[name] = find_effective_length(values, lengths, options.ecl_threshold)
     group = list(losses.values())
     relative = [compare_models(group, lengths, share, options.threshold) for share in shares]
-    settings = {"data": data, "targets": n_targets, "seed": options.seed}
-    settings |= {"checkpoints": checkpoints}
+    settings = {"data": data, "targets": n_targets, "checkpoints": checkpoints}
+    settings |= {name: options[name].value for name in ("seed", "threshold", "ecl_threshold")}
+    settings["use_ema"] = options.use_ema
     report = ContextReport(settings, measure, lengths, curves, effective, relative, {})
     print(
         f"Loss of {n_targets:,} tokens of {data}, after exactly c tokens ({measure}), and "
         "how much it is above that of the longest context"
     )
     print("\n".join(report.format_contexts()), flush=True)
+    report.write(out)  # also if the rest fails or is stopped
     attending = {name: lm for name, lm in models.items() if not lm.config.is_recurrent}
     if options.eval_tokens and len(attending) < len(models):
         others = ", ".join(name for name in models if name not in attending)

@@ -16,10 +16,12 @@ class StorageError(UserError, OSError):
 
 
 class StoppedError(Exception):
-    """A run that was asked to stop and has saved its state: started again, it continues.
+    """A run that was asked to stop, after it has saved its state if there is any.
+
+    Started again, it continues.
 
     Args:
-        message: The reason, and the step of the checkpoint that was saved.
+        message: The reason, and the step of the checkpoint if one was saved.
         status: The exit status of the program.
     """
 

@@ -113,7 +113,7 @@ def define_dynamic_flags(options: flags.FlagValues) -> None:
 
 
 def evaluate_run(options: flags.FlagValues) -> None:
-    """Evaluates a run, prints its score and appends it to `evaluations.jsonl`."""
+    """Evaluates a run and appends its score to `evaluations.jsonl`, or searches rates (`tune`)."""
     if options.warm_len is not None and not options.warm_lanes:
         raise flags.Error("--warm_len cannot be used with --warm_lanes=false")
     _check_stride(options)

@@ -1,4 +1,4 @@
-"""Exports a run for processes without txl_tf: as a SavedModel, for LiteRT, ONNX and others.
+"""Exports a run for processes without txl_tf: as a SavedModel, or for LiteRT or ONNX.
 
 python -m txl_tf.export --run runs/text8 --out exported/text8
 python -m txl_tf.export --run runs/text8 --out exported/phone --format litert --precision int8

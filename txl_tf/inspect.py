@@ -71,7 +71,8 @@ def describe_records(records: Records) -> Iterator[str]:
     yield f"{records.data_dir}: {records.dataset}"
     arguments = records.made_from.get("arguments", {})
     made = ", ".join(f"{name}={value}" for name, value in arguments.items() if value)
-    yield from textwrap.wrap(f"made with {made}", _WIDTH, subsequent_indent="  ")
+    if made:
+        yield from textwrap.wrap(f"made with {made}", _WIDTH, subsequent_indent="  ")
     names = ("space", "unknown", "lower_case", "line_start", "line_end")
     values = {name: getattr(vocabulary, name) for name in names}
     notes = "".join(f", {name}={value!r}" for name, value in values.items() if value)
@@ -98,10 +99,9 @@ def measure_split(records: Records, name: str, *, count: bool) -> dict[str, floa
     if count:
         counts = count_ids(split, len(records.vocabulary))
         found["symbols used"] = int(np.count_nonzero(counts))
-        unknown = records.vocabulary.unknown
-        if unknown is not None:
-            n_unknown = counts[records.vocabulary.symbols.index(unknown)]
-            found["unknown"] = float(n_unknown / max(len(split), 1))
+        unknown_id = records.vocabulary.unknown_id
+        if unknown_id is not None:
+            found["unknown"] = float(counts[unknown_id] / max(len(split), 1))
     return found
 
 

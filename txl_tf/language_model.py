@@ -160,8 +160,8 @@ class LanguageModel(GenerationMixin, ExportMixin):
 
         The model then takes less memory, generates faster where reading the weights takes most of
         the time, and exports smaller SavedModels, at a small loss: docs/generating.md has figures.
-        It can no longer be saved as a run. Up to four texts at once round the inputs of products to
-        bfloat16, more do not, so the same seed may give another text.
+        It can no longer be saved as a run. For up to four texts at once, the inputs of products are
+        rounded to bfloat16; for more they are not, so the same seed may give another text.
 
         Args:
             dtype: "int8", with a scale for each output; or "bfloat16", in which texts are also

@@ -5,8 +5,9 @@ import functools
 import keras
 from keras import ops
 
-from txl_tf.config import AttentionSpan
+from txl_tf.config import TRANSFORMER_XL, AttentionSpan
 from txl_tf.config.encodings import ENCODINGS
+from txl_tf.errors import UserError
 from txl_tf.layers import (
     DecoderLayer,
     compare_documents,
@@ -60,7 +61,8 @@ class TransformerXL(SegmentModel):
     Raises:
         ValueError: If `span.mem_len` is not the length of the memory, if `document_starts` does
             not have the shape of `ids`, or if that shape is unknown when a function is traced.
-        UserError: If the position encoding does not allow the memory or the segment.
+        UserError: If `config` is of another `model_type`, or if the position encoding does not
+            allow the memory or the segment.
 
     >>> from txl_tf.config import ModelConfig
     >>> config = ModelConfig(n_token=11, n_layer=2, d_model=6, d_embed=6, n_head=2, d_head=3,
@@ -78,6 +80,10 @@ class TransformerXL(SegmentModel):
     """
 
     def __init__(self, config, *, seed=None, remat=False, name="transformer_xl", **kwargs):
+        if config.is_recurrent:
+            raise UserError(
+                f"`model_type` must be {TRANSFORMER_XL}. Received: model_type={config.model_type}"
+            )
         super().__init__(config, seed=seed, remat=remat, name=name, **kwargs)
 
     def _make_layer(self, index):

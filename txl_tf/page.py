@@ -92,7 +92,8 @@ def write_page(options: flags.FlagValues) -> None:
         heads = [Head(*index) for index in np.ndindex(lm.config.n_layer, lm.config.n_head)]
     source, ids = _read_split(options, lm) if options.split else _read_text(options, lm)
     n_alternatives = min(options.alternatives, lm.config.n_token)
-    n_bytes = (len(heads) + 1) * (3 * options.keys + 1) + 6 * n_alternatives  # of a token, about
+    n_keys = min(options.keys, lm.evaluation.mem_len + lm.evaluation.tgt_len)
+    n_bytes = (len(heads) + 1) * (3 * n_keys + 1) + 6 * n_alternatives  # of a token, about
     size = len(ids) * n_bytes * 4 // 3  # in base64
     if size > _MAX_BYTES:
         raise UserError(
@@ -157,7 +158,7 @@ def _read_text(options: flags.FlagValues, lm: "LanguageModel") -> tuple[str, np.
 
 
 def _check_start(start: int, n_tokens: int, name: str) -> None:
-    """Raises a `UserError` if less than the two tokens that a page needs are left."""
+    """Raises a `UserError` if fewer than the two tokens that a page needs are left."""
     if start > n_tokens - 2:
         raise UserError(
             f"{name} has {n_tokens:,} tokens, and a page needs 2 of them from --start on. "

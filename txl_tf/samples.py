@@ -30,6 +30,7 @@ from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.data.text.wikitext import detokenize_continuation, detokenize_wikitext, is_wikitext
 from txl_tf.errors import UserError
+from txl_tf.experiments.shown_tokens import replace_surrogates
 from txl_tf.progress import Bar
 
 if TYPE_CHECKING:
@@ -218,9 +219,7 @@ def make_sample(
 ) -> Sample:
     """Returns a sample with readable texts, given the ids of its three parts."""
     before, drawn, followed = (
-        # A lone surrogate, which level char allows, cannot be written to a file.
-        vocabulary.decode(ids).encode("utf-8", errors="replace").decode("utf-8")
-        for ids in (context, generated, reference)
+        replace_surrogates(vocabulary.decode(ids)) for ids in (context, generated, reference)
     )
     if is_wikitext(vocabulary.symbols):
         drawn, followed = (

@@ -18,8 +18,8 @@ class SegmentModel(keras.Model):
     It has the parts that do not depend on the layers between embedding and softmax: these two,
     dropout masks that a training loop sets by step and replica, and saving. All weights exist after
     construction. The caller carries the memory, a nest of tensors with the batch axis first, from
-    segment to segment. A subclass defines `_make_layer(index)`, `n_draws` (the number of dropout
-    masks in one call), `layer_kernels` (the matrices of the layers),
+    segment to segment. A subclass defines `_make_layer(index)`, `n_draws` (at most this
+    many dropout masks in one call), `layer_kernels` (the matrices of the layers),
     `initial_memory(batch_size, mem_len)` and `call`.
 
     Args:
@@ -36,7 +36,7 @@ class SegmentModel(keras.Model):
         self.config = config
         self.remat = remat
         self.seed = random.randrange(2**31) if seed is None else seed
-        self.seed_generator = DropoutSeeds(self.seed, name="dropout_seed")
+        self.seed_generator = DropoutSeeds(self.seed, name=SEED_STATE)
         # One stream for all weights: with the same seed, projections would repeat tables.
         seeds = keras.random.SeedGenerator(self.seed)
         self._initializer = _make_initializer(config, config.init_std, seeds)
@@ -131,7 +131,7 @@ class SegmentModel(keras.Model):
 
         Args:
             hidden: (B, T, D) that a call returned.
-            targets: (B, T) int32 in [0, V).
+            targets: (B, T) integers in [0, V). This is not checked: others give wrong losses.
             temperature: By which the logits are divided; it must be 1 with cutoffs.
         """
         return self.softmax(hidden, targets, embedding=self.embedding, temperature=temperature)

@@ -19,7 +19,7 @@ def extend_vocabulary(
     *,
     bias_gap: float = 30.0,
 ) -> LanguageModel:
-    """Adds symbols to the vocabulary of a trained model, which then can be fine-tuned on them.
+    """Adds symbols to the vocabulary of a trained model, which can then be fine-tuned on them.
 
     The new symbols get the last ids, so no other id changes; with an adaptive softmax they belong
     to the last bin, and the cutoffs stay. Their rows of the tables are the mean of the rows of that
@@ -32,7 +32,7 @@ def extend_vocabulary(
 
     Args:
         run: A run folder, an address on the Hugging Face Hub, or a model.
-        symbols: The new symbols: words or characters, as the level of the vocabulary wants them.
+        symbols: The new symbols: words or characters, as the level of the vocabulary requires.
         bias_gap: By how much the biases of the new symbols are below the mean.
 
     Returns:
@@ -40,8 +40,8 @@ def extend_vocabulary(
         starts with `--warm_start_path`, on records with its vocabulary (`--vocab_file`).
 
     Raises:
-        UserError: If there are no symbols, one is known or not allowed at the level, the level is
-            "subword", the model has no vocabulary, or it is quantized.
+        UserError: If there are no symbols, one is known or not allowed by the vocabulary, the level
+            is "subword", the model has no vocabulary, or it is quantized.
     """
     lm = run if isinstance(run, LanguageModel) else LanguageModel.load(run)
     vocabulary, n_old = lm.vocabulary, lm.config.n_token
@@ -58,6 +58,10 @@ def extend_vocabulary(
         raise UserError(f"`symbols` must be a list of at least one symbol. Received: {symbols!r}")
     if known := [symbol for symbol in symbols if vocabulary.find_id(symbol) is not None]:
         raise UserError(f"`symbols` must be new. The vocabulary has: {', '.join(known[:5])}")
+    if vocabulary.lower_case and (capital := [s for s in symbols if s != s.lower()]):
+        raise UserError(
+            f"`symbols` must be in lower case, as the texts are. Received: {', '.join(capital[:5])}"
+        )
     extended = dataclasses.replace(vocabulary, symbols=(*vocabulary.symbols, *symbols))
     config = dataclasses.replace(lm.config, n_token=n_old + len(symbols))
     model = make_model(config)

@@ -101,6 +101,21 @@ def test_settings_say_whether_to_sample():
     assert sampled == {"until": [], "max_new_tokens": 5, "temperature": 1.0, "top_k": 3}
     greedy = read_settings({"do_sample": False, "temperature": 0.7, "top_p": 0.5})
     assert greedy == {"until": [], "max_new_tokens": 256, "temperature": 0.0}
+    for every in ({}, {"top_k": 0}):
+        assert read_settings({"do_sample": True} | every)["top_k"] is None
+
+
+def test_stops_are_lowered_like_the_text():
+    words = Vocabulary("word", ("<unk>", "red", "blue"), unknown="<unk>", lower_case=True)
+    adapter = TxlLM(make_model(3, vocabulary=words))
+    settings = {"until": ["Red"], "do_sample": True, "max_gen_toks": 23}
+    (found,) = adapter.generate_until(ask("generate_until", ("blue", settings)))
+    assert "red" not in found
+
+
+def test_a_run_that_reads_as_a_number_is_a_name(lm, monkeypatch):
+    monkeypatch.setattr(txl_tf.LanguageModel, "load", lambda run, **_: run == "2024" and lm)
+    assert TxlLM.create_from_arg_string("run=2024,prefix=1").prefix == "1"
 
 
 def test_an_unknown_setting_is_refused():

@@ -134,3 +134,11 @@ def test_a_text_that_is_not_unicode_is_refused(lm):
     texts = start(lm, "the cat")
     with pytest.raises(UserError, match=r"^a text is not UTF-8: "):
         list(texts.read("\ud800"))
+
+
+def test_measures_that_a_text_does_not_have_are_null(binary):
+    request = ScoreRequest(texts=("a",))
+    ((score,),) = ModelService(binary, "binary").score(request)
+    assert score["tokens"] == 0
+    assert score["bpc"] is None
+    assert score["perplexity"] is None

@@ -281,6 +281,9 @@ def test_the_size_of_a_page_counts_its_alternatives(words, tmp_path, capsys, mon
     assert page.main(["page.py", f"--run={words}", *arguments, "--alternatives=99"]) == 1
     assert "--alternatives or --tokens" in capsys.readouterr().err
     assert page.main(["page.py", f"--run={words}", *arguments, "--alternatives=2"]) == 0
+    # Where a token sees fewer, no more keys are stored.
+    monkeypatch.setattr(page, "_MAX_BYTES", 10**6)
+    assert page.main(["page.py", f"--run={words}", *arguments[:2], "--keys=99999"]) == 0
 
 
 def test_full_memory_before_the_text_is_read_is_explained(monkeypatch):

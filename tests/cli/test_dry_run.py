@@ -8,6 +8,7 @@ from small_runs import DROPPING, MODEL, TRAINING
 from tables import slow_after
 
 from txl_tf.cli.dry_run import compile_activations
+from txl_tf.errors import UserError
 
 LONG = dataclasses.replace(TRAINING, tgt_len=32, mem_len=32)
 
@@ -34,3 +35,17 @@ def test_dropout_takes_no_memory(plain):
 @pytest.mark.slow
 def test_an_lstm_has_an_account():
     assert compile_activations(small_lstm.CONFIG, dataclasses.replace(LONG, mem_len=0)) > 0
+
+
+@pytest.mark.slow
+def test_half_of_the_loss_has_fewer_logits():
+    wide = dataclasses.replace(MODEL, n_token=5003)
+    half = compile_activations(wide, dataclasses.replace(LONG, half_loss=True))
+    assert half < 0.7 * compile_activations(wide, LONG)
+
+
+def test_a_model_that_does_not_fit_is_told_in_one_line():
+    huge = dataclasses.replace(MODEL, d_model=2**20, d_embed=2**20, d_inner=2**20)
+    with pytest.raises(UserError, match=r"memory") as caught:
+        compile_activations(huge, LONG)
+    assert "\n" not in str(caught.value)

@@ -259,7 +259,7 @@ def test_what_takes_the_place_of_flags_that_are_not_needed_is_printed(records, c
     with pytest.raises(RecordError, match="no split 'test'"):
         run(options, fail_to_make_strategy)
     assert capsys.readouterr().out.splitlines() == [
-        "--num_core_per_host=4: all GPUs or cores are used; --num_gpus limits them.",
+        "--num_core_per_host=4: all are used; train_gpu.py --num_gpus limits GPUs.",
         "--record_info_dir=x: not needed, as the records describe themselves.",
         "--corpus_info_path=y: not needed, as the records describe themselves.",
     ]
@@ -324,3 +324,10 @@ def test_a_file_that_holds_no_settings_is_named(name, text, message, tmp_path):
     (tmp_path / name).write_text(text)
     with pytest.raises(UserError, match=message):
         read_settings(read_flags(f"--config={tmp_path / name}"))
+
+
+def test_settings_without_an_evaluation_evaluate_as_they_train(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text("[training]\ntgt_len = 5\nmem_len = 3\nreset_at_documents = true\n")
+    preset = read_settings(read_flags(f"--config={path}"))
+    assert preset.evaluation == EvalConfig(tgt_len=5, mem_len=3, reset_at_documents=True)

@@ -184,7 +184,15 @@ def test_bins_narrow_by_the_divisor():
     assert [config.bin_width(index) for index in range(3)] == [50, 16, 5]
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", "{}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{", "[1]", "{}"),
+        '{"n_token": 1' + "0" * 5000 + "}",
+        '{"n_token": 27, "dropout": 1' + "0" * 400 + "}",
+    ],
+    ids=lambda text: text[:16],
+)
 def test_a_text_that_is_no_config_is_refused(text):
-    with pytest.raises(UserError, match=r"ModelConfig"):
+    with pytest.raises(UserError, match=r"ModelConfig|`dropout` must be a finite number"):
         ModelConfig.from_json(text)

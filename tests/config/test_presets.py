@@ -152,7 +152,7 @@ def test_presets_for_new_corpora_have_one_recipe(name, n_parameters):
 
 
 def test_every_preset_is_checked_here():
-    recommended = {"demo", "demo_hour", "small", "medium", "large"}
+    recommended = {"demo", "small", "medium", "large"}
     assert set(presets.names()) == {*PUBLISHED_PRESETS, "ptb", *recommended}
 
 
@@ -187,3 +187,10 @@ def test_the_number_of_tokens_tells_text8_from_enwik8():
 def test_another_model_is_of_no_preset():
     other = dataclasses.replace(presets.model("wt103_large"), n_layer=17)
     assert presets.find(other, "wt103") is None
+
+
+def test_a_model_with_another_encoding_is_of_no_preset():
+    config = presets.model("text8_large")
+    assert presets.find(config, "text8") == "text8_large"
+    other = dataclasses.replace(config, encoding="shaw", n_positions=1536)
+    assert presets.find(other, "text8") is None

@@ -155,8 +155,8 @@ EVALUATION = (
 KEYS = {
     "run/attention/attention.json": "run dataset split checkpoint step is_averaged evaluation "
     "lanes warm_len targets heads stretch",
-    "run/context/context.json": "data targets seed checkpoints measure contexts losses ecl recl "
-    "attention_lengths",
+    "run/context/context.json": "data targets checkpoints seed threshold ecl_threshold "
+    "use_ema measure contexts losses ecl recl attention_lengths",
     "samples.json": "run step span dataset level split split_tokens context_len settings samples",
 }
 

@@ -204,6 +204,11 @@ def test_short_and_endless_bodies_are_refused(serve, tmp_path, monkeypatch):
     assert get_fault(url, tmp_path / "large", size=None) == "it sends more than 7,062 bytes"
 
 
+def test_an_empty_body_is_refused(serve, tmp_path):
+    url = serve("/empty", answer(headers=b"Content-Length: 0\r\n"))
+    assert get_fault(url, tmp_path / "raw", size=None) == "it sent nothing"
+
+
 def test_a_body_that_trickles_is_given_up(serve, tmp_path, monkeypatch):
     monkeypatch.setattr(download, "_GRACE", 0.1)
     body = answer(headers=CHUNKED, then=repeat(chunk(b"a"), pause=0.02))

@@ -104,3 +104,9 @@ def test_many_steps_at_once_are_those_read_one_by_one():
     for read in (lanes.read, lanes.read_document_starts):
         single = np.concatenate([read(step) for step in range(100)])
         np.testing.assert_array_equal(read(3, 90, slice(1, 3)), single[3:93, 1:3])
+
+
+@pytest.mark.parametrize(("std", "half_rate"), [(6.0, 0.0), (2.6, 0.25)])
+def test_lengths_that_could_be_below_1_are_refused(std, half_rate):
+    with pytest.raises(ValueError, match=r"`tgt_len` must leave each segment .* a token"):
+        make_lanes(std=std, half_rate=half_rate)

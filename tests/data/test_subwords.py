@@ -1,3 +1,4 @@
+import dataclasses
 import sys
 
 import numpy as np
@@ -161,3 +162,10 @@ def test_symbols_of_subwords_begin_with_the_bytes(vocabulary):
     symbols = (UNKNOWN, NEWLINE, *BYTES[::-1], "a")
     with pytest.raises(UserError, match=r"must begin with '<unk>', '\\n' and the 256 bytes"):
         Vocabulary("subword", symbols, sentencepiece=vocabulary.sentencepiece)
+
+
+@pytest.mark.parametrize("model", ["!!!", "QUJD", 5])
+def test_a_damaged_model_is_one_line(vocabulary, model):
+    damaged = dataclasses.replace(vocabulary, sentencepiece=model)
+    with pytest.raises(UserError, match=r"is not a SentencePiece model in base64"):
+        damaged.encode("the cat")

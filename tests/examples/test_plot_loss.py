@@ -66,3 +66,18 @@ def test_a_run_with_or_without_validation_is_drawn(logs, tmp_path, capsys):
     assert plot_loss.main(["plot_loss.py", f"--model_dir={tmp_path}"]) == 0
     assert capsys.readouterr().out == f"Wrote {tmp_path}/loss.png\n"
     assert (tmp_path / "loss.png").stat().st_size > 0
+
+
+def test_a_log_whose_last_line_was_cut_is_drawn(tmp_path):
+    write_run(tmp_path / "small", log=STEPS)
+    with (tmp_path / "small/log.jsonl").open("a") as file:
+        file.write('{"step": 20, "loss_n')
+    (axes,) = plot_loss.draw_run(tmp_path / "small").axes
+    assert len(axes.lines) == 1
+
+
+def test_a_format_that_no_picture_has_is_one_line(tmp_path, capsys):
+    write_run(tmp_path / "small", log=STEPS)
+    command = ["", f"--model_dir={tmp_path}/small", f"--output={tmp_path}/loss.xyz"]
+    assert plot_loss.main(command) == 1
+    assert "loss.xyz` cannot be written: " in capsys.readouterr().err

@@ -174,7 +174,7 @@ def test_several_texts_are_drawn_without_drafts(every_match):
 
 def test_a_draft_length_out_of_range_is_refused():
     generator = Generator(CachedModel(make_restless_model(), SPANS[1], 5))
-    with pytest.raises(UserError, match=r"must be from 0 to 32. Received: draft_len=33"):
+    with pytest.raises(UserError, match=r"must be an integer from 0 to 32. Received: draft_len=33"):
         draw(generator, [1], 33)
 
 

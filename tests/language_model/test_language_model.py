@@ -123,12 +123,15 @@ def test_a_text_continues_with_the_space_between_two_words(lm):
     [
         ({"prompt": ""}, r"`prompt` must hold at least one token"),
         ({"temperature": math.nan}, r"`temperature` must be 0 or more"),
-        ({"top_k": 0}, r"`top_k` must be positive"),
+        ({"top_k": 0}, r"`top_k` must be a positive integer"),
+        ({"top_k": 4.0}, r"`top_k` must be a positive integer. Received: top_k=4.0"),
+        ({"draft_len": 2.0}, r"`draft_len` must be an integer from 0"),
         ({"repetition_penalty": 0.5}, r"`repetition_penalty` must be 1 or more"),
         ({"banned": ["dog"]}, r"'dog' is neither a symbol of the vocabulary nor"),
         ({"banned": WORDS.symbols}, r"`banned` must leave at least one token. Received: all 7"),
         ({"prompt": ["the", "a"], "seed": [1]}, r"`seed` must be one seed, or 2. Received: 1"),
-        ({"seed": 2**63}, r"`seed` must be from 0 to .* Received: seed=9223372036854775808"),
+        ({"seed": 2**63}, r"`seed` must be an integer from 0 to .*: seed=9223372036854775808"),
+        ({"seed": 1.0}, r"`seed` must be an integer from 0 to .* Received: seed=1.0"),
         ({"max_new_tokens": -1}, r"`max_new_tokens` must be an integer >= 0"),
         ({"prompt": "the dog"}, r"1 unknown \('dog'\), the first at offset 1"),
         ({"prompt": np.array([7])}, r"ids must be at least 0 and below 7. Received: id 7"),
@@ -142,3 +145,19 @@ def test_bad_arguments_of_generate_are_refused(lm, arguments, message):
 def test_texts_need_a_vocabulary():
     with pytest.raises(UserError, match=r"the run has no vocabulary: pass ids, not text"):
         make_model(7).score(["the cat"])
+
+
+def test_bytes_are_a_text(lm):
+    text = lm.generate("the cat", max_new_tokens=5)
+    assert lm.generate(b"the cat", max_new_tokens=5) == text
+    assert lm.generate([b"the cat"], max_new_tokens=5) == [text]
+
+
+def test_a_mode_of_compilation_that_there_is_none_of_is_refused(lm):
+    with pytest.raises(UserError, match=r"`jit` must be one of auto, .* Received: jit='all'"):
+        lm.score(["the cat"], jit="all")
+
+
+def test_heads_may_be_chosen_by_numbers_of_numpy(lm):
+    chosen = lm.attention("the cat", layers=np.int64(0), heads=np.array([0, 1]))
+    assert chosen.layers == (0,)

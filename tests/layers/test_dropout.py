@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from tables import slow_after
 
-from txl_tf.layers import Dropout
+from txl_tf.layers import Dropout, WordDropout
 from txl_tf.layers.dropout import make_keep_mask
 from txl_tf.model import TransformerXL
 
@@ -107,3 +107,10 @@ def test_a_rate_of_half_precision_is_kept_exactly():
     dropped = Dropout(0.1, seed=1, dtype="bfloat16")(inputs, training=True)
     share = np.mean(keras.ops.convert_to_numpy(keras.ops.equal(dropped, 0)))
     assert share == pytest.approx(0.1, abs=5 * np.sqrt(0.1 * 0.9 / np.prod(SHAPE)))
+
+
+@pytest.mark.parametrize("layer", [Dropout, WordDropout])
+@pytest.mark.parametrize("rate", [-0.5, 1.0, float("nan")])
+def test_a_rate_out_of_its_range_is_refused(layer, rate):
+    with pytest.raises(ValueError, match=r"`rate` must be in \[0, 1\). Received: rate="):
+        layer(rate, seed=1)

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+import small_lstm
 import tensorflow as tf
 from small_model import (
     BATCH,
@@ -18,6 +19,7 @@ from small_model import (
 from tables import slow_after
 
 from txl_tf.config import AttentionSpan
+from txl_tf.errors import UserError
 from txl_tf.layers import dropout
 from txl_tf.layers.fused import fused_attention
 from txl_tf.model import TransformerXL
@@ -221,3 +223,23 @@ def test_half_precision_loses_no_more_than_rounding(precision, cutoffs, jit):
     expected = runs["float32"][2]
     assert np.mean(np.abs(nll - expected)) < 0.02 * np.mean(expected)
     assert np.abs(nll - expected).max() > 0
+
+
+def test_targets_may_be_int64():
+    model, ids = make_model(), make_ids(5)
+    hidden, _ = model(ids, model.initial_memory(BATCH, 0))
+    expected = model.nll(hidden, ids)
+    np.testing.assert_array_equal(model.nll(hidden, np.asarray(ids, np.int64)), expected)
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan")])
+def test_a_temperature_that_is_not_positive_is_refused(temperature):
+    model, ids = make_model(), make_ids(5)
+    hidden, _ = model(ids, model.initial_memory(BATCH, 0))
+    with pytest.raises(UserError, match=r"`temperature` must be positive"):
+        model.nll(hidden, ids, temperature=temperature)
+
+
+def test_the_config_of_a_recurrent_model_is_refused():
+    with pytest.raises(UserError, match=r"`model_type` must be transformer_xl.*=lstm"):
+        TransformerXL(small_lstm.CONFIG)

@@ -216,3 +216,13 @@ def test_the_number_of_workers_changes_nothing(files, level, monkeypatch):
         paths = sorted((folder / "records").iterdir())
         contents.append([(path.name, path.read_bytes()) for path in paths])
     assert contents[0] == contents[1]
+
+
+def test_a_data_set_is_up_to_date_when_its_vocabulary_file_is_gone(files, capsys):
+    folder, flags = files
+    (folder / "v.txt").write_text("<unk> 0\nmat 7\nthe 5\n<eos>\n")
+    flags += ["--level=word", f"--vocab_file={folder}/v.txt"]
+    assert call(folder, *flags) == 0
+    (folder / "v.txt").unlink()
+    assert call(folder, *flags) == 0
+    assert "nothing to do" in capsys.readouterr().out

@@ -54,3 +54,12 @@ def test_the_loss_is_that_of_the_model_after_each_context(run, tmp_path, capsys)
     for length, mean in zip(found["contexts"], found["losses"]["run"]["mean"], strict=True):
         scores = lm.score([ids[at - length : at + 1] for at in positions], jit="none")
         assert mean == pytest.approx(np.exp(np.mean([s.nats[-1] for s in scores])), rel=1e-5)
+
+
+def test_contexts_are_kept_if_the_rest_fails(run, tmp_path, capsys):
+    lengths = "--attention_lengths=3,3000000000"
+    assert call(f"--run={run}", *CONTEXTS, f"--out={tmp_path}", "--eval_tokens=60", lengths) == 1
+    assert "`mem_len` must be an integer <= 2147483647" in capsys.readouterr().err
+    found = json.loads((tmp_path / "context.json").read_text())
+    assert found["threshold"] == 0.01
+    assert found["contexts"] == [2, 5, 8, 11]

@@ -249,3 +249,12 @@ def test_states_of_another_shape_are_refused(tmp_path, capsys):
     arguments = ["--out", tmp_path / "run", "--with_optimizer"]
     assert run("--source", tmp_path / "source", *arguments) == 1
     assert "transformer/r_w_bias/Adam is [3], not [2, 3, 5]" in capsys.readouterr().err
+
+
+def test_a_release_at_an_address_has_its_data(tmp_path):
+    make_release(tmp_path / "tf_wt103", **WORDS)
+    for source, name in ((tmp_path / "tf_wt103", "here"), (f"file://{tmp_path}/tf_wt103", "there")):
+        assert run("--source", source, "--out", tmp_path / name) == 0
+    assert txl_tf.load(tmp_path / "there").vocabulary == txl_tf.load(tmp_path / "here").vocabulary
+    found, expected = (read_ids(tmp_path / name / "records", "valid") for name in ("there", "here"))
+    np.testing.assert_array_equal(found, expected)

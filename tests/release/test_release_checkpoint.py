@@ -80,3 +80,10 @@ def test_a_checkpoint_that_was_cut_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"^No TensorFlow checkpoint can be read at ") as error:
         load_model(str(tmp_path / "model.ckpt-0"), read_config("char"))
     get_line(error)
+
+
+def test_a_folder_that_tensorflow_reads_as_a_pattern_is_refused(tmp_path):
+    shutil.copytree(FOLDER / "char", tmp_path / "run[1]")
+    with pytest.raises(UserError) as error:
+        load_model(str(tmp_path / "run[1]/model.ckpt-0"), read_config("char"))
+    assert "must not contain *, ? or [" in get_line(error)

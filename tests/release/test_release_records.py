@@ -116,6 +116,10 @@ DAMAGE = {
 
 
 DAMAGE["does not describe a corpus of"] = drop_cutoffs
+DAMAGE["does not list records of"] = lambda source: edit_listing(source, filenames=[1])
+DAMAGE["does not list records of the 2019"] = lambda source: edit_listing(
+    source, num_batch=float("inf")
+)
 
 
 @pytest.mark.parametrize("message", DAMAGE)

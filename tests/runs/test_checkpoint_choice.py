@@ -105,3 +105,24 @@ def test_evaluations_of_another_layout_are_told_in_one_line(run):
         find_checkpoint(str(run))
     with pytest.raises(UserError, match=message):
         Validation(str(run), RunOptions(), first_step=3, lanes=None)
+
+
+def test_a_loss_that_is_no_number_is_not_the_best(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    for step in (3, 7, 11):
+        (tmp_path / f"checkpoints/ckpt-{step}.index").touch()
+    write_losses(tmp_path, {3: float("nan"), 7: 2.9, 11: 2.3})
+    assert find_checkpoint(str(tmp_path), "best") == f"{tmp_path}/checkpoints/ckpt-11"
+    validation = Validation(
+        str(tmp_path), RunOptions(patience=2, eval_every=4), first_step=11, lanes=None
+    )
+    assert validation.best_step == 11
+    assert not validation.is_over
+
+
+def test_a_file_of_weights_is_found_by_its_name_in_the_run(tmp_path):
+    (tmp_path / "model.safetensors").touch()
+    found = find_checkpoint(str(tmp_path), "model.safetensors")
+    assert found == f"{tmp_path}/model.safetensors"
+    with pytest.raises(UserError, match=r"other.safetensors is missing$"):
+        find_checkpoint(str(tmp_path), "other.safetensors")

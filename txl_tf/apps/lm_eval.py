@@ -75,6 +75,9 @@ class TxlLM(LM):
                 f"`model_args` must be run=FOLDER and optionally {', '.join(_MODEL_ARGS[1:])}. "
                 f"Received: {', '.join(arg_dict) or 'none'}"
             )
+        for name in {"run", "prefix"} & set(arg_dict):  # the harness reads run=2024 as a number
+            if isinstance(arg_dict[name], int | float):
+                arg_dict = arg_dict | {name: str(arg_dict[name])}
         batch_size = (additional_config or {}).get("batch_size")
         return cls(**({} if batch_size is None else {"batch_size": batch_size}) | arg_dict)
 
@@ -125,6 +128,8 @@ class TxlLM(LM):
         **sampling: Any,
     ) -> list[str]:
         """Returns the continuations of contexts that have the same settings."""
+        if self.vocabulary.lower_case:
+            until = [stop.lower() for stop in until]
         session = self.lm.start(list(contexts), seed=list(seeds), **sampling)
         for _ in session.draw_pieces(max_new_tokens):
             if until and all(any(stop in text for stop in until) for text in session.added):
@@ -150,7 +155,9 @@ def read_settings(settings: dict[str, Any]) -> dict[str, Any]:
     temperature = float(rest.pop("temperature", 1.0 if rest.get("do_sample") else 0.0))
     if not rest.pop("do_sample", temperature > 0):
         temperature = 0.0
-    filters: dict[str, Any] = {k: rest.pop(k) for k in ("top_k", "top_p") if k in rest}
+    filters: dict[str, Any] = {"top_k": rest.pop("top_k", None) or None}  # 0 for all
+    if "top_p" in rest:
+        filters["top_p"] = rest.pop("top_p")
     if rest:
         raise UserError(
             "generation settings must be among until, max_gen_toks, do_sample, temperature, "

@@ -43,8 +43,8 @@ class LSTMLayer(RecurrentLayer):
     Gates and cells are float32 under every dtype policy; the products are in the compute dtype.
 
     `keras.layers.LSTM` cannot clear the state within a segment, and keeps the cells in the compute
-    dtype. It is slower by a factor of 1.5 to 6 on CPUs (docs/lstm-qrnn.md): it multiplies the
-    inputs one by one, and accumulates the gradient of U step by step.
+    dtype. It is slower (docs/lab/experiments.md, Recurrent models): it multiplies the inputs one by
+    one, and accumulates the gradient of U step by step.
 
     References:
         Hochreiter and Schmidhuber 1997, Long short-term memory.

@@ -1,5 +1,6 @@
 """Describes a dry run: what a training command would do, and the resources it would need."""
 
+import dataclasses
 import math
 from collections.abc import Iterator
 
@@ -7,7 +8,7 @@ import tensorflow as tf
 from absl import flags
 
 from txl_tf.architecture import make_model
-from txl_tf.compilation import choose_jit
+from txl_tf.compilation import choose_jit, explain_full_memory
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.config.parameters import count_by_part, list_matrices
 from txl_tf.config.training import OPTIMIZERS, RunOptions
@@ -16,8 +17,8 @@ from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.folder import RunConfig, check_run_folder
 from txl_tf.scoring.checkpoints import describe_evaluation
 from txl_tf.training.job import check_steps, describe_changes, describe_epoch, make_lanes
-from txl_tf.training.step import compute_gradients
-from txl_tf.training.trainer import DTYPE_POLICIES, check_batch
+from txl_tf.training.step import StepOptions, compute_gradients
+from txl_tf.training.trainer import ADVICE, DTYPE_POLICIES, check_batch
 
 _FLOAT_BYTES = 4
 
@@ -31,6 +32,7 @@ def describe_dry_run(
 ) -> Iterator[str]:
     """Yields lines about what the training would do and need."""
     training, model_dir = config.training, options.model_dir
+    training = dataclasses.replace(training, jit=choose_jit(training.jit, training.precision))
     found = check_run_folder(model_dir, config, records.vocabulary)
     lanes = make_lanes(records, training)
     check_batch(training, n_replicas or 1)
@@ -79,8 +81,8 @@ def _describe_memory(
         return
     yield "            compiling the step for its activations, which takes some seconds ..."
     size = compile_activations(model, training, n_replicas)
-    jit = choose_jit(training.jit, training.precision)
-    limit = "" if jit in ("whole", "kernels") else f", for --jit=whole, not for --jit={jit}"
+    is_whole = training.jit in ("whole", "kernels")
+    limit = "" if is_whole else f", for --jit=whole, not for --jit={training.jit}"
     yield f"            activations {_format_bytes(size)} by XLA's account{limit}"
     yield f"            all {_format_bytes(sum(kept.values()) + size)}"
 
@@ -109,6 +111,7 @@ def count_kept_memory(
     }
 
 
+@explain_full_memory(ADVICE)
 def compile_activations(
     model_config: ModelConfig, training: TrainConfig, n_replicas: int = 1
 ) -> int:
@@ -126,10 +129,10 @@ def compile_activations(
     rows = math.ceil(training.train_batch_size / n_replicas / training.accumulate_steps)
     memory = model.initial_memory(rows, training.mem_len)
 
+    loss_start = StepOptions.from_config(training).find_loss_start(training.window_len)
+
     def compute(ids: tf.Tensor, memory: tuple[tf.Tensor, ...]) -> object:
-        return compute_gradients(
-            model, ids, ids, memory, span=training.span, loss_start=training.extra_len
-        )
+        return compute_gradients(model, ids, ids, memory, span=training.span, loss_start=loss_start)
 
     ids = tf.zeros((rows, training.window_len), tf.int32)
     step = tf.function(compute, jit_compile=True, autograph=False)

@@ -30,7 +30,7 @@ _CUT_LATER = "not needed, as training chooses the batch size and the segment len
 TRAINING_FLAGS = (
     LegacyFlag("num_hosts", int, 1, _HOSTS),
     LegacyFlag("num_host", int, 1, _HOSTS),
-    LegacyFlag("num_core_per_host", int, 8, "all GPUs or cores are used; --num_gpus limits them"),
+    LegacyFlag("num_core_per_host", int, 8, "all are used; train_gpu.py --num_gpus limits GPUs"),
     LegacyFlag(
         "use_tpu", bool, True, "train_tpu.py trains on TPUs, train_gpu.py on GPUs or the CPU"
     ),

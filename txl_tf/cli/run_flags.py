@@ -1,6 +1,7 @@
 """The flags that programs share: the run, its weights and records, and how text is drawn."""
 
 import os
+import shlex
 from pathlib import Path
 
 from absl import flags
@@ -81,7 +82,8 @@ def open_data_set(data_dir: str) -> Records:
                 program = name_program("make_tfrecords")
                 raise UserError(
                     f"`{data_dir}` holds records of the 2019 release. Convert them once: "
-                    f"{program} --dataset release2019 --raw_dir {data_dir} --data_dir NEW_DIR"
+                    f"{program} --dataset release2019 --raw_dir {shlex.quote(data_dir)} "
+                    "--data_dir NEW_DIR"
                 )
     return open_records(data_dir)
 

@@ -73,7 +73,7 @@ def run(
     inputs = _open_inputs(options)
     if trains(options):
         _train(inputs, make_strategy, count_replicas)
-    elif is_chief():
+    elif _is_writer(options):
         _set_determinism(inputs)
         _evaluate(inputs, read_config_to_evaluate(options, inputs.preset))
     else:
@@ -158,9 +158,14 @@ def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountRep
 
 def _lock_folder(options: flags.FlagValues) -> contextlib.AbstractContextManager[None]:
     """Keeps other runs out of the run folder, if this process writes to it."""
-    # A TPU is driven by one process, even if TF_CONFIG is set.
-    writes = ("tpu" in options or is_chief()) and not options.dry_run
+    writes = _is_writer(options) and not options.dry_run
     return lock_run(options.model_dir) if writes else contextlib.nullcontext()
+
+
+def _is_writer(options: flags.FlagValues) -> bool:
+    """Returns whether this process evaluates, and writes to the run folder."""
+    # A TPU is driven by one process, even if TF_CONFIG is set.
+    return "tpu" in options or is_chief()
 
 
 def _set_determinism(inputs: Inputs) -> None:
@@ -172,7 +177,7 @@ def _set_determinism(inputs: Inputs) -> None:
 
 
 def _write_settings(options: flags.FlagValues) -> str:
-    """Returns all flags but those of paths as JSON, to compare the processes of a run."""
+    """Returns the flags that all processes of a run must share, as JSON."""
     values = options.flag_values_dict()
     # These may differ between the processes; `run` is a second name.
     own = ("data_dir", "model_dir", "run", "threads", "quiet", "verbose")

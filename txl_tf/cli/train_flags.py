@@ -131,7 +131,7 @@ def read_settings(options: flags.FlagValues) -> presets.Preset | None:
         if unknown:
             raise UserError(f"unknown section {min(unknown)}, not one of {', '.join(sections)}")
         trained = TrainConfig.from_json(training)
-        read = {"tgt_len": trained.tgt_len, **dataclasses.asdict(trained.span)}
+        read = dataclasses.asdict(_evaluate_as_trained(trained))
         return presets.Preset(
             ModelConfig.from_json({"n_token": _ANY_SIZE} | model),
             trained,
@@ -168,12 +168,16 @@ def make_configs(
         training = override(dataclasses.replace(base.training, jit=jit), options)
         return model, training, make_eval_config(options, base.evaluation)
     training = override(TrainConfig(), options)
-    evaluation = EvalConfig(
+    return model, training, make_eval_config(options, _evaluate_as_trained(training))
+
+
+def _evaluate_as_trained(training: TrainConfig) -> EvalConfig:
+    """Returns the evaluation of a run that has no settings of its own for it."""
+    return EvalConfig(
         tgt_len=training.tgt_len,
         reset_at_documents=training.reset_at_documents,
         **dataclasses.asdict(training.span),
     )
-    return model, training, make_eval_config(options, evaluation)
 
 
 def _make_model_config(
@@ -248,7 +252,7 @@ def explain_other_config(model_dir: str, error: OtherConfigError) -> str:
     shapes = {field.name for field in dataclasses.fields(ModelConfig)} - set(SHAPELESS)
     if not checkpoints or error.names & shapes:
         return str(error)
-    start = f"--warm_start_path={checkpoints[-1][1]}"
+    start = f"--warm_start_path={shlex.quote(checkpoints[-1][1])}"
     return f"{error}. A new run can start with its weights: --model_dir=NEW_DIR {start}"
 
 

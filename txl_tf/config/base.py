@@ -3,9 +3,9 @@
 import dataclasses
 import difflib
 import json
-import math
 import re
 import reprlib
+import sys
 from collections.abc import Mapping
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
@@ -84,7 +84,7 @@ class Config:
         """
         try:
             fields = json.loads(content) if isinstance(content, str) else content
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{cls.__name__} cannot be read: {error}") from error
         if not isinstance(fields, dict):
             raise UserError(f"{cls.__name__} must be an object. Received: {fields!r}")
@@ -136,4 +136,5 @@ class Config:
     def _check_real(self, name: str) -> None:
         value = getattr(self, name)
         is_real = isinstance(value, int | float) and not isinstance(value, bool)
-        self._check(is_real and math.isfinite(value), f"`{name}` must be a finite number")
+        is_finite = is_real and abs(value) <= sys.float_info.max
+        self._check(is_finite, f"`{name}` must be a finite number")

@@ -255,8 +255,11 @@ class ModelConfig(Config):
         """Checks that the softmax can have a temperature.
 
         Raises:
-            UserError: If it has several bins, which have no common logits.
+            UserError: If it is not positive, or the softmax has several bins, which have no common
+                logits.
         """
+        if not temperature > 0:
+            raise UserError(f"`temperature` must be positive. Received: temperature={temperature}")
         if temperature != 1 and self.cutoffs:
             raise UserError(
                 "`temperature` must be 1 with `cutoffs`: the bins of an adaptive softmax have no "

@@ -115,6 +115,8 @@ def _transfer(url: str, path: Path, file: PublishedFile) -> None:
                 )
             target.write(block)
             bar.update(len(block))
+        if not received:
+            raise requests.RequestException("it sent nothing")
         if size is not None and received < size:
             raise requests.RequestException(f"it sent {received:,} bytes instead of {size:,}")
 

@@ -37,7 +37,7 @@ class AttentionAverages(NamedTuple):
 
     @property
     def empty(self) -> np.ndarray:
-        """(L, N), the mean weight on the empty memory and, if they are reset, other documents."""
+        """(L, N), the mean weight on the empty memory and, with resets, on other documents."""
         return np.maximum(1 - self.weights.sum(axis=-1), 0)
 
     @property
@@ -57,10 +57,10 @@ class AttentionAverages(NamedTuple):
         sums = np.cumsum(self.weights, axis=-1)
         return np.argmax(sums >= share * sums[..., -1:], axis=-1)
 
-    def find_widest_heads(self, count: int = 3) -> list[Head]:
-        """Returns the heads with the largest mean distances, the widest first (figure 6)."""
+    def find_widest_heads(self) -> list[Head]:
+        """Returns the three heads with the largest mean distances, the widest first (figure 6)."""
         distances = self.mean_distance
-        order = np.argsort(-distances, axis=None, kind="stable")[:count]
+        order = np.argsort(-distances, axis=None, kind="stable")[:3]
         places = zip(*np.unravel_index(order, distances.shape), strict=True)
         return [Head(int(layer), int(head)) for layer, head in places]
 

@@ -44,7 +44,7 @@ class ContextReader:
 
     Each context is read from an empty, hidden memory, in the segments and with the span of the
     config: `LanguageModel.score` of a context and its target gives the same loss of the target.
-    Without a memory, the whole context is a single window, as long as the context. If the model has
+    Without a memory, the whole context is read as a single window. If the model has
     a learned row for each place, longer contexts are cut off at the number of rows.
 
     Args:

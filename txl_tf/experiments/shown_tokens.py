@@ -48,7 +48,7 @@ def name_symbol(vocabulary: Vocabulary | None, token: int) -> str:
     if symbol == vocabulary.space:
         symbol = " "
     symbol = symbol.replace("\n", "\\n").replace("\t", "\\t").replace(" ", "\u2423")
-    return show_controls(_clean(symbol))
+    return show_controls(replace_surrogates(symbol))
 
 
 def show_controls(text: str) -> str:
@@ -60,7 +60,7 @@ def _show_word(vocabulary: Vocabulary, symbol: str, following: str) -> tuple[str
     if symbol == vocabulary.line_end:
         return "\u21b5\n", ""
     ends_line = vocabulary.line_end is None and following == vocabulary.line_start
-    return _clean(symbol), "\n" if ends_line else " "
+    return replace_surrogates(symbol), "\n" if ends_line else " "
 
 
 def _split_characters(text: bytes) -> Iterator[tuple[int, str]]:
@@ -80,9 +80,9 @@ def _split_characters(text: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _mark(text: str) -> str:
-    return _clean(text).replace("\n", "\u21b5\n").replace("\t", "\u21e5\t")
+    return replace_surrogates(text).replace("\n", "\u21b5\n").replace("\t", "\u21e5\t")
 
 
-def _clean(text: str) -> str:
-    # A lone surrogate, which level char allows, cannot be written to a file.
+def replace_surrogates(text: str) -> str:
+    """Returns a text without lone surrogates, which level char allows, but no file can hold."""
     return text.encode("utf-8", errors="replace").decode("utf-8")

@@ -233,7 +233,7 @@ def _choose(name: str, chosen: int | Sequence[int] | None, count: int) -> tuple[
     """Returns the chosen layers or heads, by default all, and checks that they exist."""
     if chosen is None:
         return tuple(range(count))
-    indices = (chosen,) if isinstance(chosen, int) else tuple(chosen)
+    indices = (chosen,) if isinstance(chosen, int | np.integer) else tuple(chosen)
     if not indices or not set(indices) <= set(range(count)):
         raise UserError(
             f"`{name}` must be one or more numbers from 0 to {count - 1}. Received: {chosen!r}"

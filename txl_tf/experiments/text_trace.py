@@ -51,8 +51,8 @@ class TextTracer:
         """Returns the predictions of the tokens 1 to n - 1 of a text, (n,) int32 with n > 1.
 
         Row i predicts token i + 1, with the attention of token i, the last one that the model has
-        read then. K are the mean of all heads of all layers and the chosen heads. `report` is
-        called with the number of tokens after each segment.
+        read then. The K rows of attention are the mean of all heads of all layers, and then the
+        chosen heads. `report` is called with the number of tokens after each segment.
 
         Returns:
             nats: (n - 1,) float32, -log p with the softmax temperature of the evaluation.

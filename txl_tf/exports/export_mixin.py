@@ -39,7 +39,8 @@ class ExportMixin:
         Args:
             folder: A folder on this machine, which must be new or empty.
             safetensors: "float32" or "float16": write the files of `push_to_hub` instead, with the
-                weights as safetensors in this dtype. `None` for a checkpoint of TensorFlow.
+                weights as safetensors in this dtype. This needs the extra `hub`. `None` for a
+                checkpoint of TensorFlow.
 
         Raises:
             UserError: If the folder is not empty or cannot be written, the model is quantized, or

@@ -28,7 +28,7 @@ class GenerationMixin:
 
     def generate(
         self,
-        prompt: str | np.ndarray | Sequence[str | np.ndarray],
+        prompt: str | bytes | np.ndarray | Sequence[str | bytes | np.ndarray],
         *,
         max_new_tokens: int = 200,
         seed: int | Sequence[int] = 0,
@@ -123,7 +123,7 @@ class GenerationMixin:
 
     def start(
         self,
-        prompts: str | Sequence[str | np.ndarray],
+        prompts: str | bytes | Sequence[str | bytes | np.ndarray],
         *,
         seed: int | Sequence[int] = 0,
         temperature: float = DEFAULT_TEMPERATURE,
@@ -162,9 +162,9 @@ class GenerationMixin:
             UserError: See `generate`.
         """
         check_transformer(self.model.config, "generation")
-        prompts = [prompts] if isinstance(prompts, str) else list(prompts)
+        prompts = [prompts] if isinstance(prompts, str | bytes) else list(prompts)
         ids = [self._encoder.encode(prompt) for prompt in prompts]
-        seeds = [int(seed)] * len(ids) if isinstance(seed, int | np.integer) else list(seed)
+        seeds: Any = [seed] * len(ids) if np.ndim(seed) == 0 else seed
         if len(seeds) != len(ids):
             raise UserError(f"`seed` must be one seed, or {len(ids)}. Received: {len(seeds)}")
         unknown = self.vocabulary.unknown if self.vocabulary else None
@@ -185,7 +185,7 @@ class GenerationMixin:
             ids,
             sampling,
             seeds,
-            vocabularies=[self.vocabulary if isinstance(p, str) else None for p in prompts],
+            vocabularies=[self.vocabulary if isinstance(p, str | bytes) else None for p in prompts],
             stops=found_stops,
             draft_len=draft_len,
         )

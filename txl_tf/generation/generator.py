@@ -51,9 +51,10 @@ class Generator:
         Raises:
             UserError: If there is no prompt, a prompt is empty, or `draft_len` is out of range.
         """
-        if not 0 <= draft_len <= MAX_DRAFT_LEN:
+        if not isinstance(draft_len, int | np.integer) or not 0 <= draft_len <= MAX_DRAFT_LEN:
             raise UserError(
-                f"`draft_len` must be from 0 to {MAX_DRAFT_LEN}. Received: draft_len={draft_len}"
+                f"`draft_len` must be an integer from 0 to {MAX_DRAFT_LEN}. "
+                f"Received: draft_len={draft_len}"
             )
         if not len(prompts):
             raise UserError("`prompts` must hold at least one prompt. Received: none")

@@ -45,8 +45,10 @@ class SamplingConfig:
             raise UserError(
                 f"`temperature` must be 0 or more. Received: temperature={self.temperature}"
             )
-        if self.top_k is not None and self.top_k < 1:
-            raise UserError(f"`top_k` must be positive. Received: top_k={self.top_k}")
+        if self.top_k is not None and not (
+            isinstance(self.top_k, int | np.integer) and self.top_k > 0
+        ):
+            raise UserError(f"`top_k` must be a positive integer. Received: top_k={self.top_k}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UserError(f"`top_p` must be in (0, 1]. Received: top_p={self.top_p}")
         if not 1 <= self.repetition_penalty < float("inf"):
@@ -114,7 +116,7 @@ def choose_tokens(
 
     One random number per row, `uniforms` (B,) float32 in [0, 1), is used, so a row's token does not
     depend on the other rows. `logits` are (B, V) float32. `n_candidates` is the number of most
-    likely tokens to draw from, for which alone `top_p` is used; `None` for all, unsorted.
+    likely tokens to draw from; `None` for all, unsorted, in which case `top_p` is not used.
     """
     greedy = tf.argmax(logits, axis=-1, output_type=tf.int32)
     scaled = logits / tf.where(sampling.temperature > 0, sampling.temperature, 1.0)

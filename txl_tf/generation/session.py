@@ -41,7 +41,7 @@ class Session:
         generator: The generator.
         prompts: The ids of each prompt, (n,) int32, not empty.
         sampling: The sampling settings.
-        seeds: A seed for each text, which does not depend on the other texts of the batch.
+        seeds: A seed for each text; no text depends on the others of the batch.
         vocabularies: The vocabulary of each text; `None` for a text given as ids.
         stops: The stops that end a text; `None` for none but the tokens in `sampling`.
         draft_len: The number of tokens to draft; see `txl_tf.generation.prompt_lookup`.
@@ -63,9 +63,10 @@ class Session:
         draft_len: int = 0,
     ):
         for seed in seeds:
-            if not 0 <= seed <= MAX_SAMPLING_SEED:
+            if not isinstance(seed, int | np.integer) or not 0 <= seed <= MAX_SAMPLING_SEED:
                 raise UserError(
-                    f"`seed` must be from 0 to {MAX_SAMPLING_SEED:,}. Received: seed={seed}"
+                    f"`seed` must be an integer from 0 to {MAX_SAMPLING_SEED:,}. "
+                    f"Received: seed={seed}"
                 )
         self._loop, self._state = generator.begin(prompts, sampling, draft_len)
         self._mem_len = generator.cached.span.mem_len
@@ -187,6 +188,8 @@ class Session:
                 this is a text.
         """
         # All of them before any is read: a text that cannot be encoded changes nothing.
+        if isinstance(text, str | bytes) and None in self._vocabularies:
+            raise UserError("a prompt was given as ids: pass ids, not text")
         encoded = [TextEncoder(v, self._n_token).encode(text) for v in self._vocabularies]
         self._resume()
         rows = []

@@ -316,7 +316,7 @@ class TokenLoop:
         scores = tf.reshape(rows @ positions, [n_heads, -1, n_new, positions.shape[2]])
         scores = tf.transpose(scores, [1, 0, 2, 3])
         n_shared = self._ring_len - positions.shape[2]
-        if n_shared:  # distances beyond `clamp_len`
+        if n_shared:  # distances beyond `clamp_len`, and those beyond M, which no token sees
             scores = tf.concat([tf.repeat(scores[..., :1], n_shared, axis=-1), scores], axis=-1)
         # From the distances R - 1, ..., 0 to the slots. Slicing a doubled tensor would work too,
         # but XLA pads the operand of such a slice.
@@ -345,7 +345,8 @@ class TokenLoop:
 def take_positions(cached: CachedModel) -> tuple[tf.Tensor, ...]:
     """Returns the position products of the distances P - 1, ..., 0, (N, H, P) for each layer.
 
-    P is R, or `clamp_len` + 1 if that is less: further distances have the products of the first.
+    P is M + 1, or `clamp_len` + 1 if that is less. Further distances have the products of the
+    first; no token sees those beyond M.
     """
     n_distances = cached.span.mem_len + 1
     if cached.span.clamp_len > 0:

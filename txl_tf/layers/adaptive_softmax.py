@@ -30,7 +30,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
 
     Call arguments:
         hidden: (B, T, D).
-        targets: (B, T) int32 in [0, V).
+        targets: (B, T) integers in [0, V). This is not checked: others give wrong losses.
         embedding: The `AdaptiveEmbedding` of the model.
         temperature: By which the logits are divided; 1 with cutoffs.
 
@@ -84,7 +84,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
     def call(self, hidden, targets, embedding, temperature=1.0):
         shape = ops.shape(targets)
         hidden = ops.reshape(hidden, (-1, hidden.shape[-1]))  # (n, D), n = B T
-        targets = ops.reshape(targets, (-1,))
+        targets = ops.cast(ops.reshape(targets, (-1,)), "int32")
         bins = ops.zeros_like(targets)  # the index of the bin of each
         for cutoff in self.config.cutoffs:
             bins += ops.cast(targets >= cutoff, "int32")

@@ -36,7 +36,7 @@ class DecoderLayer(keras.layers.Layer):
         positions: As in `RelativeAttention`.
         content_bias: (N, H), u.
         position_bias: (N, W), v.
-        mask: (T, S) bool, true where a query may see a key.
+        mask: (T, S) or (B, 1, T, S) bool, true where a query may see a key.
         same_document: As in `RelativeAttention`.
         training: Whether to apply dropout.
 

@@ -12,6 +12,12 @@ WEYL_STEP = 0x9E3779B9  # 2**32 over the golden ratio
 MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
 
 
+def _check_rate(rate):
+    if not 0 <= rate < 1:
+        raise ValueError(f"`rate` must be in [0, 1). Received: rate={rate}")
+    return rate
+
+
 @keras.saving.register_keras_serializable(package="txl_tf")
 class Dropout(keras.layers.Layer):
     """Sets a fraction of the entries to zero in training and scales up the others.
@@ -47,7 +53,7 @@ class Dropout(keras.layers.Layer):
 
     def __init__(self, rate, *, is_locked=False, seed=None, **kwargs):
         super().__init__(**kwargs)
-        self.rate = rate
+        self.rate = _check_rate(rate)
         self.is_locked = is_locked
         self.seed = read_seed(seed)
         self.seed_generator = as_seed_generator(seed) if rate else None
@@ -103,7 +109,7 @@ class WordDropout(keras.layers.Layer):
 
     def __init__(self, rate, *, seed=None, **kwargs):
         super().__init__(**kwargs)
-        self.rate = rate
+        self.rate = _check_rate(rate)
         self.seed = read_seed(seed)
         self.seed_generator = as_seed_generator(seed) if rate else None
 

@@ -43,7 +43,7 @@ class RelativeAttention(keras.layers.Layer):
         positions: (S, D) from `make_position_table`, S = M + T; or (S, N, W) without W_r.
         content_bias: (N, H), u.
         position_bias: (N, W), v. W is H, unless the layer has no W_r.
-        mask: (T, S) bool, true where a query may see a key.
+        mask: (T, S) or (B, 1, T, S) bool, true where a query may see a key.
         same_document: (B, T, S) bool from `compare_documents`, true where a key and the query
             belong to the same document. `None` means everywhere.
         training: Whether to apply dropout.

@@ -23,7 +23,7 @@ class SplitCounts:
     n_tokens: int = 0
     n_repeats: int = 1  # how many times the split repeats its text, each time shuffled
     unknown: Counter[str] = field(default_factory=Counter)  # occurrences of unknown symbols
-    literal: Counter[str] = field(default_factory=Counter)  # literal ones of special symbols
+    literal: Counter[str] = field(default_factory=Counter)  # words spelled like special symbols
 
 
 def encode_source(
@@ -38,8 +38,8 @@ def encode_source(
 ) -> Iterator[TokenChunk]:
     """Yields the tokens of a text; `settle_documents` completes their document boundaries.
 
-    Unknown symbols are counted, and words that are spelled like the markers of lines or like
-    symbols in `special`. If the vocabulary has no symbol for unknown ones, chunks with unknown
+    Counts unknown symbols, and words that are spelled like the markers of lines or like symbols in
+    `special`. If the vocabulary has no symbol for unknown ones, chunks with unknown
     symbols are left out. The number of threads does not affect the result.
     """
     special = _list_special(vocabulary, special)

@@ -33,7 +33,7 @@ DATASETS_OF_OPTION: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("min_count", "max_symbols", "special", "unknown", "lower_case"), (TEXT,)),
     **dict.fromkeys(("line_end", "vocab_file", "cutoffs"), (TEXT,)),
 }
-# Options that change no record: the records list the files themselves, by name and size.
+# Options that are not compared: the records list the files themselves, by name and size.
 _WITHOUT_EFFECT = ("raw_dir", "vocab_file", "num_workers", *SPLITS)
 
 

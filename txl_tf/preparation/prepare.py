@@ -61,9 +61,10 @@ def check_up_to_date(options: PrepareOptions) -> None:
 
     Raw files that no longer exist are not compared.
     """
-    files = None
-    with contextlib.suppress(UserError):  # texts that no pattern matches any more
+    listed = None
+    with contextlib.suppress(UserError, FileNotFoundError):  # texts or a vocabulary that are gone
         files = find_raw_files(options)
+        listed = files.describe() if files else None
     try:
         made_from = open_records(options.data_dir).made_from
     except RecordError as error:
@@ -74,7 +75,7 @@ def check_up_to_date(options: PrepareOptions) -> None:
         for name in sorted({*wanted, *found})
         if wanted.get(name) != found.get(name)
     ]
-    if files and not differing and made_from.get("files") != files.describe():
+    if listed and not differing and made_from.get("files") != listed:
         differing = ["other files, or files of other sizes"]
     if differing:
         raise RecordError(

@@ -178,7 +178,7 @@ def cut_raw(
 
 
 def _strip(file: TextFile) -> TextFile:
-    """Returns a byte range without the white space at its ends, of which it reads 64 KiB each."""
+    """Returns a byte range without the white space at its ends, up to 64 KiB at each."""
     start, stop = file.start, file.stop
     assert stop is not None
     head = _read(replace(file, stop=min(stop, start + _MAX_SPACE)))

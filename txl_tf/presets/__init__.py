@@ -11,7 +11,7 @@ from txl_tf.presets.recommended import RECOMMENDED
 # A model with the sizes of a preset belongs to it; its vocabulary and projections may differ.
 _SIZES = (
     *("model_type", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "div_val"),
-    "untie_r",
+    *("untie_r", "encoding"),
 )
 
 PRESETS: dict[str, Preset] = {**RECOMMENDED, **PUBLISHED}

@@ -60,5 +60,4 @@ RECOMMENDED: dict[str, Preset] = {
     "small": _SMALL,
     "medium": _MEDIUM,
     "large": _LARGE,
-    "demo_hour": _SMALL,
 }

@@ -88,7 +88,7 @@ def read_corpus(path: str | os.PathLike[str], dataset: str | None = None) -> Cor
         return Corpus(
             dataset if _KINDS.get(dataset or "", kind) == kind else None,
             vocabulary,
-            _read_cutoffs(attributes.get("cutoffs", []), len(vocabulary)),
+            read_cutoffs(attributes.get("cutoffs", []), len(vocabulary)),
             _read_splits(attributes, len(vocabulary)),
         )
 
@@ -199,7 +199,7 @@ def _choose_level(symbols: tuple[str, ...], dataset: str | None) -> Level:
     return fitting[0] if fitting else "word"
 
 
-def _read_cutoffs(cutoffs: Any, n_symbols: int) -> tuple[int, ...]:
+def read_cutoffs(cutoffs: Any, n_symbols: int) -> tuple[int, ...]:
     """Returns the cutoffs without the first and the last, which are 0 and the vocabulary size."""
     if type(cutoffs) not in (list, tuple) or any(type(cutoff) is not int for cutoff in cutoffs):
         raise UserError("its cutoffs are not integers")

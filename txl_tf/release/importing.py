@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.config import EvalConfig, ModelConfig
-from txl_tf.data.files import read_json, write_json
+from txl_tf.data.files import is_remote, read_json, write_json
 from txl_tf.data.records.writing import write_records
 from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
@@ -58,7 +58,7 @@ def read_release(source: str, *, dataset: str | None = None) -> Release:
     Args:
         source: A folder of the release, with `model/` and optionally `data/`; its model folder; a
             checkpoint; or a folder of a Hugging Face Transformer-XL.
-        dataset: The name of the data set, if the source does not state it or is wrong.
+        dataset: The name of the data set, if the source states none or a wrong one.
     """
     if is_hub_folder(source):
         model, evaluation = load_hub_model(source)
@@ -87,7 +87,7 @@ def _find_data(source: str, path: str) -> str | None:
     model_dir = os.path.dirname(path)
     for folder in (os.path.join(source, "data"), os.path.join(model_dir, os.pardir, "data")):
         if tf.io.gfile.isdir(folder):
-            return os.path.normpath(folder)
+            return folder if is_remote(folder) else os.path.normpath(folder)
     return None
 
 

@@ -7,6 +7,7 @@ finds stand-ins under the names that the caller lists, and nothing else. Time an
 proportion to the size of the file.
 """
 
+import io
 import math
 import os
 import pickle
@@ -17,6 +18,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from txl_tf.data.files import is_remote, open_file
 from txl_tf.errors import UserError, explain
 
 _NOT_ALLOWED = {
@@ -39,6 +41,9 @@ Load = Callable[[Any], Any] | None
 
 def read_pickle_file(path: str | os.PathLike[str], names: Names) -> Any:
     """Reads a pickled file, which must be a regular one, as `read_pickle` does."""
+    if is_remote(os.fspath(path)):
+        with open_file(os.fspath(path)) as file:
+            return read_pickle(io.BytesIO(file.read()), names)
     # Opening a pipe would block, and a device has no end.
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise UserError("it is not a regular file")

@@ -24,10 +24,11 @@ import tensorflow as tf
 from txl_tf.data.files import check_folder
 from txl_tf.data.records.format import RecordError, RecordsInfo
 from txl_tf.data.records.writing import check_replaceable, write_records
+from txl_tf.errors import UserError, explain_errors
 from txl_tf.preparation.corpora import SPLITS
-from txl_tf.release.corpus import load_vocabulary
+from txl_tf.release.corpus import load_vocabulary, read_cutoffs
 
-_INFO_NAME = re.compile(r"record_info-(\w+)\.bsz-(\d+)\.tlen-(\d+)(?:\.core-(\d+))?\.json")
+_INFO_NAME = re.compile(r"record_info-([^\W\d]\w*)\.bsz-(\d+)\.tlen-(\d+)(?:\.core-(\d+))?\.json")
 _CORPUS_INFO, _CACHE = "corpus-info.json", "cache.pkl"
 
 
@@ -50,7 +51,7 @@ def convert_records(
 
     Args:
         source: The folder of the record files and their listings, or its parent, which then has
-            them in `tfrecords`. One of both holds `corpus-info.json` and `cache.pkl`.
+            them in `tfrecords`. One of the two holds `corpus-info.json` and `cache.pkl`.
         data_dir: The folder to write, or an address.
         overwrite: Whether to replace existing records.
 
@@ -64,20 +65,22 @@ def convert_records(
         raise RecordError(f"`{source}` has no record_info-*.json of the 2019 release")
     folder = next(iter(listings.values()))[0].path.parent
     corpus = _find_file(folder, _CORPUS_INFO)
+    fault = f"`{corpus}` does not describe a corpus of the 2019 release"
     try:
         info = json.loads(corpus.read_bytes())
-        dataset, cutoffs = str(info["dataset"]), [int(bound) for bound in info["cutoffs"][1:-1]]
+        dataset, bounds = str(info["dataset"]), info["cutoffs"]
     except (KeyError, TypeError, ValueError) as error:
-        raise RecordError(f"`{corpus}` does not describe a corpus of the 2019 release") from error
+        raise RecordError(fault) from error
     vocabulary = load_vocabulary(_find_file(folder, _CACHE), dataset)
+    with explain_errors(fault, UserError, raised=RecordError):
+        cutoffs = read_cutoffs(bounds, len(vocabulary))
     chosen = {split: _choose(split, found) for split, found in listings.items()}
     return write_records(
         data_dir,
         dataset=dataset,
         vocabulary=vocabulary,
         splits={split: _read_split(chosen[split], len(vocabulary)) for split in chosen},
-        # Those of the full data set, even if the vocabulary is smaller.
-        cutoffs=[cutoff for cutoff in cutoffs if cutoff < len(vocabulary)],
+        cutoffs=cutoffs,
         made_from={"release2019": {split: chosen[split].path.name for split in chosen}},
         overwrite=overwrite,
     )
@@ -105,7 +108,8 @@ def _find_file(folder: Path, name: str) -> Path:
 def _choose(split: str, listings: list[Listing]) -> Listing:
     chosen, *others = sorted(listings, key=lambda listing: listing.is_tpu)
     if others:
-        print(f"{split} is read from {chosen.path.name}, not from {len(others)} other cuts.")
+        cuts = "1 other cut" if len(others) == 1 else f"{len(others)} other cuts"
+        print(f"{split} is read from {chosen.path.name}, not from {cuts}.")
     return chosen
 
 
@@ -113,13 +117,13 @@ def _read_split(listing: Listing, n_token: int) -> Iterator[np.ndarray]:
     """Yields the stream of each file of a listing, (n,) int32."""
     try:
         content = json.loads(listing.path.read_bytes())
-        files, n_batches = list(content["filenames"]), int(content["num_batch"])
-    except (KeyError, TypeError, ValueError) as error:
+        files = [PurePath(file).name for file in content["filenames"]]
+        n_batches = int(content["num_batch"])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise RecordError(f"`{listing.path}` does not list records of the 2019 release") from error
     found = 0
     for file in files:
-        path = listing.path.parent / PurePath(file).name
-        lanes, count = _read_lanes(path, listing.batch_size, n_token)
+        lanes, count = _read_lanes(listing.path.parent / file, listing.batch_size, n_token)
         found += count
         yield lanes.reshape(-1)
     if found != n_batches:

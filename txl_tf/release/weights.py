@@ -15,6 +15,7 @@ from txl_tf.data.files import access_path, check_address, write_json, write_text
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain, explain_errors
 from txl_tf.model import TransformerXL
+from txl_tf.runs.checkpoint_files import check_checkpoint_path
 from txl_tf.runs.checkpoint_reader import RELEASE_SCOPE as SCOPE
 from txl_tf.runs.checkpoint_writer import write_tensors
 
@@ -140,6 +141,7 @@ def _parse_step(name: str) -> int:
 @contextlib.contextmanager
 def open_release_checkpoint(path: str) -> Iterator[Any]:
     """Opens a checkpoint, to read tensors by name; a damaged one is a `UserError`."""
+    check_checkpoint_path(path)
     with explain_errors(f"No TensorFlow checkpoint can be read at {path}", *_UNREADABLE):
         yield tf.train.load_checkpoint(path)
 
@@ -201,6 +203,7 @@ def check_shapes(
 
 def export_model(out: str, model: TransformerXL, *, step: int) -> str:
     """Writes a model to `model/` as a checkpoint of TensorFlow 1's Saver, and returns its path."""
+    check_checkpoint_path(out)
     epsilon = ModelConfig(n_token=model.config.n_token).layer_norm_epsilon
     if model.config.layer_norm_epsilon != epsilon:
         raise UserError(

@@ -6,10 +6,11 @@ first, then weights and optimizer, whose `.index` tensorflow writes last, from a
 checkpoints. Files without an index are the remains of a save or removal that was interrupted.
 """
 
+import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,12 +46,18 @@ def check_checkpoint_path(path: str) -> None:
         )
 
 
+def _name_needed(path: str) -> str:
+    """Returns the file without which there is no checkpoint at a path."""
+    return path if is_weights_file(path) else f"{path}.index"
+
+
 def check_exists(path: str) -> None:
     """Checks that there is a checkpoint at a path."""
-    if not exists(path if is_weights_file(path) else f"{path}.index"):
+    needed = _name_needed(path)
+    if not exists(needed):
         hint = ". It is a folder: name one of its files ckpt-STEP.index, without .index"
         raise UserError(
-            f"checkpoint {path} cannot be restored: {path}.index is missing"
+            f"checkpoint {path} cannot be restored: {needed} is missing"
             f"{hint if os.path.isdir(path) else ''}"
         )
 
@@ -102,7 +109,7 @@ def find_checkpoint(model_dir: str, choice: str | int | None = None) -> str:
     if text not in (NEWEST, BEST) and not text.isdecimal():
         names = (os.path.join(CHECKPOINTS_NAME, text), text)
         paths = [os.path.join(model_dir, name) for name in names]
-        path = next((path for path in paths if exists(f"{path}.index")), text)
+        path = next((path for path in paths if exists(_name_needed(path))), text)
         check_exists(path)
         return path
     checkpoints = dict(list_checkpoints(model_dir))
@@ -112,7 +119,7 @@ def find_checkpoint(model_dir: str, choice: str | int | None = None) -> str:
     if not checkpoints:
         raise UserError(f"`{model_dir}` holds no checkpoint")
     losses = _read_losses(model_dir)
-    newest, best = max(checkpoints), min(losses, key=losses.__getitem__, default=None)
+    newest, best = max(checkpoints), find_best(losses)
     step = {NEWEST: newest, BEST: best}[text] if not text.isdecimal() else int(text)
     if step is None:
         raise UserError(
@@ -129,6 +136,16 @@ def find_checkpoint(model_dir: str, choice: str | int | None = None) -> str:
             file=sys.stderr,
         )
     return checkpoints[step]
+
+
+def find_best(losses: Mapping[int, float]) -> int | None:
+    """Returns the first step with the lowest loss, which is no NaN if another one is none.
+
+    >>> find_best({100: float("nan"), 200: 1.5, 300: 1.5})
+    200
+    """
+    ranks = {step: (math.isnan(loss), loss) for step, loss in losses.items()}
+    return min(ranks, key=ranks.__getitem__, default=None)
 
 
 def _read_losses(model_dir: str) -> dict[int, float]:

@@ -140,8 +140,9 @@ class CheckpointReader:
         folder = os.path.dirname(self.path) or "."
         source = os.path.dirname(folder) if os.path.basename(folder) == "model" else folder
         raise UserError(
-            f"{self.path} is a checkpoint of the 2019 release. Make a run of it first: python -m "
-            f"txl_tf.import_release --source {shlex.quote(source or '.')} --out MODEL_DIR"
+            f"{self.path} is a checkpoint of the 2019 release. Make a run of it first: "
+            f"{name_program('import_release')} --source {shlex.quote(source or '.')} "
+            "--out MODEL_DIR"
         )
 
     def check_weights(self, model: SegmentModel, group: str = "weights") -> None:
@@ -247,7 +248,8 @@ def _load_weights_file(model: SegmentModel, path: str) -> None:
         if (file.metadata() or {}).get("format") != WEIGHTS_FORMAT:
             raise UserError(
                 f"`{path}` was not written by txl_tf. The weights of other libraries are imported: "
-                f"{name_program('import_release')} --source {os.path.dirname(path)} --out RUN"
+                f"{name_program('import_release')} --source "
+                f"{shlex.quote(os.path.dirname(path) or '.')} --out RUN"
             )
         arrays = {name: file.get_tensor(name) for name in list(file.keys())}
     variables = name_variables(model.weights)

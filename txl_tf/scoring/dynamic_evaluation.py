@@ -58,7 +58,10 @@ def change_rms(step: WeightStep, root: tf.Tensor, mean: tf.Tensor, epsilon: tf.T
 
 
 def change_rms2019(step: WeightStep, root_sum: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
-    """Returns the weight after a step of `rms2019`: `root_sum` is that of the squared gradients."""
+    """Returns the weight after a step of `rms2019`.
+
+    `root_sum` is the root of the sum of the squared gradients.
+    """
     pull = step.decay * root_sum
     change = pull * (step.start - step.weight) - step.rate * step.gradient / (root_sum + epsilon)
     return step.weight + change

@@ -144,7 +144,7 @@ def cut_streams(
 
     `make_text` makes the text of a name, and `choose_shape` returns the shape of the next segment
     of the given streams: at most `batch_size` rows of `tgt_len`. A segment without rows has the
-    parts of a stream with less than 2 tokens.
+    parts of a stream with fewer than 2 tokens.
     """
     numbered = enumerate(streams)
     active: list[TextStream] = []

@@ -56,8 +56,8 @@ class Checkpointer:
     """The checkpoints of a run: weights, averages, optimizer, step and memory.
 
     All processes must call `restore` and `save` alike. Each writes the memory of its own lanes,
-    then the chief writes the rest, and removes all but the `keep` newest checkpoints. `warn` is
-    called with a line about each checkpoint that is set aside, or whose save was interrupted.
+    then the chief writes the rest, and removes all but the best and the `keep` newest checkpoints.
+    `warn` is called with a line about each one that is set aside, or whose save was interrupted.
     """
 
     model_dir: str

@@ -19,6 +19,7 @@ from txl_tf.config.training import RunOptions
 from txl_tf.data.files import access_path, append_json_line, drop_lines_after
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
 from txl_tf.errors import explain_errors, name_program
+from txl_tf.runs.checkpoint_files import find_best
 from txl_tf.runs.folder import EVENTS_NAME, LOG_NAME, VALIDATION_NAME, RunConfig
 from txl_tf.scoring.metrics import Score, format_score, make_score_record, name_bits, name_losses
 from txl_tf.training.trainer import Interval
@@ -189,9 +190,10 @@ class Validation:
         self._split = options.eval_split
         self._lanes = lanes
         kept = drop_lines_after(self._path, first_step)
-        with explain_errors(f"`{self._path}` does not hold evaluations of a run", KeyError):
+        kinds = (KeyError, TypeError, ValueError)
+        with explain_errors(f"`{self._path}` does not hold evaluations of a run", *kinds):
             own = [line for line in kept if line["split"] == self._split]
-            self._scores = [(line["step"], line["loss_nats"]) for line in own]
+            self._scores = [(line["step"], float(line["loss_nats"])) for line in own]
 
     def add(self, step: int, score: Score) -> str:
         """Adds a score and returns a line of text about it."""
@@ -207,7 +209,7 @@ class Validation:
     @property
     def best_step(self) -> int | None:
         """The first step with the lowest loss; `None` before the first score."""
-        return min(self._scores, key=lambda pair: pair[1])[0] if self._scores else None
+        return find_best(dict(self._scores))
 
     @property
     def is_over(self) -> bool:

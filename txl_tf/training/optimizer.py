@@ -66,7 +66,7 @@ class Optimizer:
     skipped sets `average += share * (weight - average)`. There are two kinds: with `ema` the share
     is `1 - ema` (an exponential moving average); with `average_from` it is 1 up to that step, and
     then `1 / n` (the uniform mean of the n weights since). After 200,000 simulated steps of weights
-    of about .05, the error of a mean in float32 was 5e-7 in the mean.
+    of about .05, the error of a mean in float32 was 5e-7 on average.
 
     With `l2` that fraction of each weight is added to its clipped gradient, as the gradient of a
     penalty on its square would be. Unlike weight decay, it is part of what the moments average.

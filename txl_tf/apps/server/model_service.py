@@ -142,8 +142,8 @@ class ModelService:
 def _describe_score(score: TextScore, per_token: bool) -> dict[str, Any]:
     """Returns a score for JSON."""
     described = {name: getattr(score, name) for name in _MEASURES}
-    for name in ("nats_per_token", "bits_per_token", "perplexity"):
-        if math.isnan(described[name]):  # JSON has none
+    for name, value in described.items():
+        if value is not None and math.isnan(value):  # JSON has none
             described[name] = None
     if per_token:
         described["ids"] = score.ids.tolist()

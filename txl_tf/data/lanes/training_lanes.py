@@ -158,6 +158,7 @@ class TrainingLanes:
         half_len_rate: The share of random lengths that are drawn around half of `tgt_len`.
 
     Raises:
+        ValueError: If a size is not positive, or a random length could be below 1.
         UserError: If the split is too short to give each lane one segment of each length, or
             `make_stages` refuses the schedule.
     """
@@ -176,6 +177,12 @@ class TrainingLanes:
     ) -> None:
         check_positive(n_lanes=n_lanes, tgt_len=tgt_len)
         is_random = tgt_len_std > 0 or half_len_rate > 0
+        shortest = tgt_len / (2 if half_len_rate else 1) - 3 * tgt_len_std
+        if is_random and shortest < 1:
+            raise ValueError(
+                "`tgt_len` must leave each segment of a random length a token. Received: "
+                f"tgt_len={tgt_len}, tgt_len_std={tgt_len_std}, half_len_rate={half_len_rate}"
+            )
         n_targets = max(len(split) - 1 - extra_len, 0)
         self.extra_len = extra_len
         self.n_lanes = n_lanes

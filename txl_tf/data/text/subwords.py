@@ -16,7 +16,7 @@ import numpy as np
 
 from txl_tf.data.text.codec import NO_OFFSETS, Encoded, Tensor
 from txl_tf.data.text.words import convert_to_lower_case, locate_lines
-from txl_tf.errors import UserError, require_extra
+from txl_tf.errors import UserError, explain_errors, require_extra
 from txl_tf.quiet_start import drop_lines
 
 DEFAULT_SYMBOLS = 8192
@@ -38,7 +38,7 @@ class SubwordCodec:
     def __init__(self, symbols: Sequence[str], model: str, *, lower_case: bool = False) -> None:
         self._pieces = [symbol.encode("utf-8") for symbol in symbols]
         self._pieces[FIRST_BYTE : FIRST_BYTE + 256] = [bytes([byte]) for byte in range(256)]
-        self._model = base64.b64decode(model)
+        self._model = model
         self._lower_case = lower_case
 
     def encode(
@@ -52,12 +52,15 @@ class SubwordCodec:
         return Encoded(encoded.flat_values.numpy(), positions, Counter())
 
     def make_resource(self) -> Any:
-        """See `Codec.make_resource`: the SentencePiece model."""
+        """See `Codec.make_resource`: the SentencePiece model; a damaged one is a `UserError`."""
         import tensorflow as tf
         import tensorflow_text as tf_text
 
-        with drop_lines(_REMARK):
-            return tf_text.SentencepieceTokenizer(model=self._model, out_type=tf.int32)
+        fault = "`sentencepiece` of the vocabulary is not a SentencePiece model in base64"
+        faults = (TypeError, ValueError, tf.errors.OpError)
+        with drop_lines(_REMARK), explain_errors(fault, *faults):
+            model = base64.b64decode(self._model)
+            return tf_text.SentencepieceTokenizer(model=model, out_type=tf.int32)
 
     def tokenize(self, texts: Tensor, resource: Any) -> Tensor:
         """See `Codec.tokenize`."""
@@ -116,9 +119,10 @@ def learn_subwords(
 
 
 def sample_lines(texts: Iterable[bytes], n_bytes: int) -> tuple[list[str], int]:
-    """Returns equally spaced lines of texts, at most `n_bytes`, and the stride between them.
+    """Returns equally spaced lines of texts and the stride between them.
 
-    Lines of white space and NUL are left out.
+    They have at most `n_bytes`, but there is at least one. Lines of white space and NUL are left
+    out.
     """
     # SentencePiece stops at a NUL. It will be encoded as a byte.
     every_line = (line.replace(b"\0", b" ") for text in texts for line in text.split(b"\n"))

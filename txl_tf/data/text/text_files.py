@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Literal, NamedTuple, cast
 
 from txl_tf.data.files import Storage, get_storage, is_remote
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain_errors
 
 EncodingErrors = Literal["strict", "replace"]
 CHUNK_BYTES = 2**22
@@ -163,9 +163,14 @@ class TextSource:
     def _iterate_texts(self, file: TextFile) -> Iterator[bytes]:
         if self.parse is None:
             return cut_blocks(file.iterate_blocks(), self.level, name=str(file))
-        raw = cut_blocks(file.iterate_blocks(), "word", name=str(file))
-        parsed = (self.parse(text) for text in raw)
-        return (text for text in parsed if text)
+        return self._iterate_parsed(file, self.parse)
+
+    def _iterate_parsed(self, file: TextFile, parse: Callable[[bytes], bytes]) -> Iterator[bytes]:
+        for raw in cut_blocks(file.iterate_blocks(), "word", name=str(file)):
+            with explain_errors(f"`{file}`", UserError):
+                text = parse(raw)
+            if text:
+                yield text
 
     def _check(self, text: bytes, file: TextFile, offset: int, n_lines: int) -> bytes:
         if self.level == "word" and b"\0" in text:
@@ -185,8 +190,10 @@ class TextSource:
         return text
 
     def _fail(self, file: TextFile, lines: int, offset: int, what: str) -> None:
-        lines += file.count_lines_before()
         advice = "--encoding_errors=replace continues" if "UTF-8" in what else "is it a text?"
+        if self.parse is not None:  # lines and offsets are those of the parsed text
+            raise UserError(f"`{file}`: {what}; {advice}.")
+        lines += file.count_lines_before()
         raise UserError(
             f"`{file}`, line {lines + 1}, byte offset {file.start + offset}: {what}; {advice}."
         )

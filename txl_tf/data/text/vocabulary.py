@@ -118,10 +118,10 @@ class Vocabulary:
             **options: The fields of `txl_tf.data.text.learning.LearningOptions`.
 
         Returns:
-            The vocabulary of all symbols that occur.
+            The vocabulary; without options, of all symbols that occur.
 
         Raises:
-            ValueError: If an option is not allowed at this level.
+            ValueError: If an option is not allowed at this level, or `min_count` is not positive.
             UserError: If `space` occurs, `max_symbols` leaves no room for the special symbols, or
                 subwords cannot be learned from the texts.
         """

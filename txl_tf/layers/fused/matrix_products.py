@@ -7,7 +7,7 @@ from keras import ops
 from txl_tf.layers.fused.fusion import get_engine
 
 _MAX_PARTS = 4
-_LOWEST = -3e38  # below every product, and finite, so that compilers keep the maximum
+_LOWEST = -3e38  # below every product; finite (not in float16), so that compilers keep the maximum
 _MIN_SIZE = 2**18  # entries of a kernel; below, the synchronization of threads costs more
 
 

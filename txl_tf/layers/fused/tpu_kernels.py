@@ -17,13 +17,13 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from txl_tf.layers.dropout import MULTIPLIERS, WEYL_STEP
+from txl_tf.layers.relative_attention import MASKED_SCORE
 
 _LANES = 128
 _ROWS = 16  # of a tile in bfloat16
 _BLOCK_ENTRIES = 128 * 2048  # of the scores of a block
 MOST_QUERIES = 512
 _FAST_BYTES = 100 * 2**20  # of the memory on the chip
-_MASKED = -1e30
 
 
 class Settings(NamedTuple):
@@ -223,7 +223,7 @@ def _weigh(seed, queries, keys, distances, biases, bounds, settings, n_head):
     position = _shift(_multiply(position_queries, distances[0], (1, 1)), settings)
     visible = bounds[0]
     is_seen = jnp.logical_and(columns >= visible[:, :1], columns < visible[:, 1:2])
-    scores = jnp.where(is_seen, content + position, _MASKED)
+    scores = jnp.where(is_seen, content + position, MASKED_SCORE)
     weights = jnp.exp(scores - jnp.max(scores, axis=1, keepdims=True))
     weights /= jnp.sum(weights, axis=1, keepdims=True)
     if settings.rate:
