@@ -35,7 +35,7 @@ NUMBERS = {"N": "3"}
 # What ends a command whose flags are right: there is no run, no data, no text, or no Beam.
 MISSING = re.compile(
     r"holds no run|holds no record|holds no TensorFlow checkpoint|no file matches|does not exist"
-    r"|\.(index|safetensors) is missing|saved_model\.pb is missing|must be a folder|--runner needs the package"
+    r"|\.(index|safetensors|pb) is missing|must be a folder|--runner needs the package"
 )
 
 COMMANDS = list_commands()
