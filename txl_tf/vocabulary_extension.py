@@ -33,6 +33,7 @@ def extend_vocabulary(
     Args:
         run: A run folder, an address on the Hugging Face Hub, or a model.
         symbols: The new symbols: words or characters, as the level of the vocabulary requires.
+            No text has a symbol with capitals if the vocabulary is in lower case.
         bias_gap: By how much the biases of the new symbols are below the mean.
 
     Returns:
@@ -58,10 +59,6 @@ def extend_vocabulary(
         raise UserError(f"`symbols` must be a list of at least one symbol. Received: {symbols!r}")
     if known := [symbol for symbol in symbols if vocabulary.find_id(symbol) is not None]:
         raise UserError(f"`symbols` must be new. The vocabulary has: {', '.join(known[:5])}")
-    if vocabulary.lower_case and (capital := [s for s in symbols if s != s.lower()]):
-        raise UserError(
-            f"`symbols` must be in lower case, as the texts are. Received: {', '.join(capital[:5])}"
-        )
     extended = dataclasses.replace(vocabulary, symbols=(*vocabulary.symbols, *symbols))
     config = dataclasses.replace(lm.config, n_token=n_old + len(symbols))
     model = make_model(config)

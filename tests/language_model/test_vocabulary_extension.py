@@ -103,11 +103,3 @@ def test_models_that_cannot_be_extended_are_refused():
     lm.quantize("int8")
     with pytest.raises(UserError, match="a quantized model cannot be extended"):
         txl_tf.extend_vocabulary(lm, ["dog"])
-
-
-def test_capitals_have_no_place_in_lower_case():
-    lm = make_lm()
-    lower = dataclasses.replace(WORDS, lower_case=True)
-    lm = txl_tf.LanguageModel(lm.model, lower, lm.evaluation)
-    with pytest.raises(UserError, match=r"`symbols` must be in lower case.* Received: Dog"):
-        txl_tf.extend_vocabulary(lm, ["rug", "Dog"])
