@@ -112,14 +112,12 @@ DAMAGE = {
         DATA / "lm1b" / "cache.py3.pkl", source / "cache.pkl"
     ),
     "has no record_info": lambda source: shutil.rmtree(source / "tfrecords"),
+    "does not describe a corpus of": drop_cutoffs,
+    "does not list records of": lambda source: edit_listing(source, filenames=[1]),
+    "does not list records of the 2019": lambda source: edit_listing(
+        source, num_batch=float("inf")
+    ),
 }
-
-
-DAMAGE["does not describe a corpus of"] = drop_cutoffs
-DAMAGE["does not list records of"] = lambda source: edit_listing(source, filenames=[1])
-DAMAGE["does not list records of the 2019"] = lambda source: edit_listing(
-    source, num_batch=float("inf")
-)
 
 
 @pytest.mark.parametrize("message", DAMAGE)

@@ -11,6 +11,7 @@ from lm_eval.utils import simple_parse_args_string
 
 from txl_tf.data.text.vocabulary import choose_prefix
 from txl_tf.errors import UserError
+from txl_tf.generation.stops import match_case
 from txl_tf.language_model import LanguageModel
 from txl_tf.scoring.continuations import ContinuationScorer, encode_continuation
 from txl_tf.scoring.scorer import SCORING_BATCH_SIZE
@@ -128,8 +129,7 @@ class TxlLM(LM):
         **sampling: Any,
     ) -> list[str]:
         """Returns the continuations of contexts that have the same settings."""
-        if self.vocabulary.lower_case:
-            until = [stop.lower() for stop in until]
+        until = [match_case(self.vocabulary, stop) for stop in until]
         session = self.lm.start(list(contexts), seed=list(seeds), **sampling)
         for _ in session.draw_pieces(max_new_tokens):
             if until and all(any(stop in text for stop in until) for text in session.added):

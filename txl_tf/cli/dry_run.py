@@ -1,6 +1,5 @@
 """Describes a dry run: what a training command would do, and the resources it would need."""
 
-import dataclasses
 import math
 from collections.abc import Iterator
 
@@ -8,7 +7,7 @@ import tensorflow as tf
 from absl import flags
 
 from txl_tf.architecture import make_model
-from txl_tf.compilation import choose_jit, explain_full_memory
+from txl_tf.compilation import explain_full_memory
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.config.parameters import count_by_part, list_matrices
 from txl_tf.config.training import OPTIMIZERS, RunOptions
@@ -16,7 +15,13 @@ from txl_tf.data.records.reading import Records
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.folder import RunConfig, check_run_folder
 from txl_tf.scoring.checkpoints import describe_evaluation
-from txl_tf.training.job import check_steps, describe_changes, describe_epoch, make_lanes
+from txl_tf.training.job import (
+    check_steps,
+    describe_changes,
+    describe_epoch,
+    make_lanes,
+    resolve_jit,
+)
 from txl_tf.training.step import StepOptions, compute_gradients
 from txl_tf.training.trainer import ADVICE, DTYPE_POLICIES, check_batch
 
@@ -31,8 +36,8 @@ def describe_dry_run(
     n_replicas: int | None,
 ) -> Iterator[str]:
     """Yields lines about what the training would do and need."""
+    config = resolve_jit(config)
     training, model_dir = config.training, options.model_dir
-    training = dataclasses.replace(training, jit=choose_jit(training.jit, training.precision))
     found = check_run_folder(model_dir, config, records.vocabulary)
     lanes = make_lanes(records, training)
     check_batch(training, n_replicas or 1)
@@ -128,7 +133,6 @@ def compile_activations(
     model = make_model(model_config, seed=training.seed, remat=training.remat, dtype=policy)
     rows = math.ceil(training.train_batch_size / n_replicas / training.accumulate_steps)
     memory = model.initial_memory(rows, training.mem_len)
-
     loss_start = StepOptions.from_config(training).find_loss_start(training.window_len)
 
     def compute(ids: tf.Tensor, memory: tuple[tf.Tensor, ...]) -> object:

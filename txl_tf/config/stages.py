@@ -59,6 +59,15 @@ def find_longest(tgt_len: int, std: float) -> int:
     return tgt_len + math.floor(3 * std)
 
 
+def find_shortest(tgt_len: int, std: float, half_rate: float) -> float:
+    """Returns the least number whose integer part is a random segment length.
+
+    >>> find_shortest(70, 5.0, 0.05)
+    20.0
+    """
+    return tgt_len / (2 if half_rate else 1) - 3 * std
+
+
 def find_stage(stages: tuple[Stage, ...], step: int) -> Stage:
     """Returns the stage of a step.
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from txl_tf.config.base import Config, define_field, document_fields
 from txl_tf.config.span import MAX_LANES, ReadingConfig
-from txl_tf.config.stages import find_longest, make_stages
+from txl_tf.config.stages import find_longest, find_shortest, make_stages
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 REDUCE_DTYPES = ("float32", "bfloat16")
@@ -258,7 +258,7 @@ class TrainConfig(ReadingConfig):
         for name, value in nothing.items():
             rule = f"`{name}` must be {value} with random segment lengths"
             self._check(not getattr(self, name), rule, name, *names)
-        shortest = self.tgt_len / (2 if self.half_len_rate else 1) - 3 * self.tgt_len_std
+        shortest = find_shortest(self.tgt_len, self.tgt_len_std, self.half_len_rate)
         self._check(
             shortest >= 2,  # TAR needs two positions
             "`tgt_len` must leave every random segment two tokens, three standard deviations below "

@@ -111,6 +111,11 @@ def find_token(vocabulary: Vocabulary, text: str) -> int | None:
     return int(ids[0])
 
 
+def match_case(vocabulary: Vocabulary, stop: str) -> str:
+    """Returns a stop as it stands in a text: in lower case if the vocabulary is."""
+    return stop.lower() if vocabulary.lower_case else stop
+
+
 def _read_stop(vocabulary: Vocabulary, stop: str) -> tuple[int | None, bytes | None]:
     """Returns the token that ends a text at this stop and the string to search for, if any."""
     if not stop:
@@ -119,7 +124,7 @@ def _read_stop(vocabulary: Vocabulary, stop: str) -> tuple[int | None, bytes | N
     has_names = vocabulary.level != "byte"
     token = vocabulary.find_id(stop) if has_names else None
     if token is None:
-        stop = stop.lower() if vocabulary.lower_case else stop
+        stop = match_case(vocabulary, stop)
         token = find_token(vocabulary, stop)
     string = stop.encode("utf-8", errors="surrogatepass")
     if token is not None:

@@ -10,7 +10,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -154,10 +154,18 @@ def _read_losses(model_dir: str) -> dict[int, float]:
     If the run changed to another split, it is that of the last evaluation.
     """
     path = os.path.join(model_dir, VALIDATION_NAME)
-    lines = read_json_lines(path) if exists(path) else []
+    return list_losses(path, read_json_lines(path) if exists(path) else [])
+
+
+def list_losses(path: str, lines: Sequence[Any], split: str | None = None) -> dict[int, float]:
+    """Returns the loss in nats per token of each step, given the lines of `validation.jsonl`.
+
+    `split` is the one that counts; `None` for that of the last line.
+    """
     kinds = (KeyError, TypeError, ValueError)
     with explain_errors(f"`{path}` does not hold evaluations of a run", *kinds):
-        own = [line for line in lines if line["split"] == lines[-1]["split"]]
+        wanted = split or (lines[-1]["split"] if lines else None)
+        own = [line for line in lines if line["split"] == wanted]
         return {line["step"]: float(line["loss_nats"]) for line in own}
 
 

@@ -126,9 +126,14 @@ def _make_record(score: TextTotals) -> dict[str, Any]:
         "words": score.n_words,
         "word_perplexity": score.word_perplexity,
     }
+    return replace_nans(record)
+
+
+def replace_nans(record: dict[str, Any]) -> dict[str, Any]:
+    """Returns the measures of a text for JSON, which has no NaN."""
     return {name: None if _is_nan(value) else value for name, value in record.items()}
 
 
 def _is_nan(value: float | None) -> bool:
-    """Returns whether a mean is over no token; JSON has no NaN."""
+    """Returns whether a mean is over no token."""
     return value is not None and math.isnan(value)

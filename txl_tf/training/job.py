@@ -42,6 +42,13 @@ from txl_tf.training.workers import Workers
 SamplerMaker = Callable[[SegmentModel], Callable[[], str]]
 
 
+def resolve_jit(config: RunConfig) -> RunConfig:
+    """Returns the config of a run with the choice that a `jit` of "auto" makes on this machine."""
+    training = config.training
+    jit = choose_jit(training.jit, training.precision)
+    return dataclasses.replace(config, training=dataclasses.replace(training, jit=jit))
+
+
 def train(
     workers: Workers,
     records: Records,
@@ -67,9 +74,8 @@ def train(
             the run is gone or was started with other flags.
         StoppedError: If a signal or `max_hours` stopped the run, after it has saved.
     """
-    jit = choose_jit(config.training.jit, config.training.precision)
-    training = dataclasses.replace(config.training, jit=jit)
-    config = dataclasses.replace(config, training=training)
+    config = resolve_jit(config)
+    training = config.training
     if training.reset_at_documents:
         check_documents(records, "train")
     lanes = make_lanes(records, training)
@@ -100,7 +106,9 @@ def train(
         workers.say(f"All {training.train_steps} steps are done.")
         return
     lanes.read(first_step)  # a damaged record ends a new run before it has a folder
-    evaluator = Evaluator(trainer.model, config.evaluation, vocabulary=records.vocabulary, jit=jit)
+    evaluator = Evaluator(
+        trainer.model, config.evaluation, vocabulary=records.vocabulary, jit=training.jit
+    )
     held_out = (
         evaluator.cut_lanes(records.split(options.eval_split)) if options.eval_every else None
     )

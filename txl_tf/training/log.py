@@ -18,8 +18,8 @@ from txl_tf.config.stages import find_stage, make_stages
 from txl_tf.config.training import RunOptions
 from txl_tf.data.files import access_path, append_json_line, drop_lines_after
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
-from txl_tf.errors import explain_errors, name_program
-from txl_tf.runs.checkpoint_files import find_best
+from txl_tf.errors import name_program
+from txl_tf.runs.checkpoint_files import find_best, list_losses
 from txl_tf.runs.folder import EVENTS_NAME, LOG_NAME, VALIDATION_NAME, RunConfig
 from txl_tf.scoring.metrics import Score, format_score, make_score_record, name_bits, name_losses
 from txl_tf.training.trainer import Interval
@@ -190,10 +190,7 @@ class Validation:
         self._split = options.eval_split
         self._lanes = lanes
         kept = drop_lines_after(self._path, first_step)
-        kinds = (KeyError, TypeError, ValueError)
-        with explain_errors(f"`{self._path}` does not hold evaluations of a run", *kinds):
-            own = [line for line in kept if line["split"] == self._split]
-            self._scores = [(line["step"], float(line["loss_nats"])) for line in own]
+        self._losses = list_losses(self._path, kept, self._split)
 
     def add(self, step: int, score: Score) -> str:
         """Adds a score and returns a line of text about it."""
@@ -201,7 +198,7 @@ class Validation:
         record = {"step": step, "split": self._split, **make_score_record(score)}
         counting = {"lanes": self._lanes.n_lanes, "warm_len": self._lanes.warm_len}
         append_json_line(self._path, record | counting)
-        self._scores.append((step, score.nats_per_token))
+        self._losses[step] = score.nats_per_token
         best = " | best" if self.best_step == step else ""
         found = f"{format_score(score)} | {self._lanes.describe()}{best}"
         return f"{self._split} at step {step}: {found}"
@@ -209,15 +206,16 @@ class Validation:
     @property
     def best_step(self) -> int | None:
         """The first step with the lowest loss; `None` before the first score."""
-        return find_best(dict(self._scores))
+        return find_best(self._losses)
 
     @property
     def is_over(self) -> bool:
         """Whether early stopping ends the run."""
-        steps = [step for step, _ in self._scores]
-        if not self._patience or not steps:
+        best = self.best_step
+        if not self._patience or best is None:
             return False
-        return len(steps) - 1 - steps.index(self.best_step) >= self._patience
+        steps = list(self._losses)
+        return len(steps) - 1 - steps.index(best) >= self._patience
 
     def describe_end(self) -> str:
         """Returns the message of early stopping."""

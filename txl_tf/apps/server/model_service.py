@@ -1,6 +1,5 @@
 """The model behind the server: it scores texts, and continues texts with their memory."""
 
-import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -11,7 +10,9 @@ from txl_tf.apps.server.api_requests import CompletionRequest, ScoreRequest
 from txl_tf.data.text.vocabulary import choose_prefix
 from txl_tf.errors import UserError
 from txl_tf.generation.session import decode_added
+from txl_tf.generation.stops import match_case
 from txl_tf.generation.text_encoder import TextEncoder
+from txl_tf.scoring.text_report import replace_nans
 from txl_tf.scoring.text_scores import TextScore
 
 _MAX_PROGRAMS = 64
@@ -37,8 +38,7 @@ class ServedTexts:
     def __init__(self, lm: LanguageModel, request: CompletionRequest):
         assert lm.vocabulary is not None
         self._vocabulary = lm.vocabulary
-        stops, is_lower = request.stop, lm.vocabulary.lower_case
-        self._stops = [stop.lower() for stop in stops] if is_lower else stops
+        self._stops = [match_case(lm.vocabulary, stop) for stop in request.stop]
         self._encoder = TextEncoder(lm.vocabulary, lm.config.n_token)
         # As ids: they can be counted, and only the new ones are decoded.
         prompts = [self._encoder.encode(prompt) for prompt in request.rows]
@@ -141,10 +141,7 @@ class ModelService:
 
 def _describe_score(score: TextScore, per_token: bool) -> dict[str, Any]:
     """Returns a score for JSON."""
-    described = {name: getattr(score, name) for name in _MEASURES}
-    for name, value in described.items():
-        if value is not None and math.isnan(value):  # JSON has none
-            described[name] = None
+    described = replace_nans({name: getattr(score, name) for name in _MEASURES})
     if per_token:
         described["ids"] = score.ids.tolist()
         described["nats"] = score.nats.tolist()

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from txl_tf.config.stages import Stage, find_longest, find_stage, make_stages
+from txl_tf.config.stages import Stage, find_longest, find_shortest, find_stage, make_stages
 from txl_tf.errors import UserError
 
 
@@ -177,8 +177,7 @@ class TrainingLanes:
     ) -> None:
         check_positive(n_lanes=n_lanes, tgt_len=tgt_len)
         is_random = tgt_len_std > 0 or half_len_rate > 0
-        shortest = tgt_len / (2 if half_len_rate else 1) - 3 * tgt_len_std
-        if is_random and shortest < 1:
+        if is_random and find_shortest(tgt_len, tgt_len_std, half_len_rate) < 1:
             raise ValueError(
                 "`tgt_len` must leave each segment of a random length a token. Received: "
                 f"tgt_len={tgt_len}, tgt_len_std={tgt_len_std}, half_len_rate={half_len_rate}"
