@@ -27,7 +27,7 @@ from txl_tf.config import KERNEL_DTYPES, DynamicConfig
 from txl_tf.errors import UserError
 
 ROOT = Path(__file__).parents[1]
-SHIPPED = "examples/models/pydoc"
+SHIPPED = "pydoc"  # the model that comes with the package
 # Found by `python -m txl_tf.evaluate --run runs/demo --tune`.
 TUNED = DynamicConfig(learning_rate=2e-4, decay=0.04)
 CONTEXTS = ("--first_context=32", "--delta=32", "--max_context=320", "--positions=500")
@@ -45,8 +45,8 @@ def measure_losses(run: str) -> dict[str, float]:
         bits[f"the demo's model, {precision}"] = found.bits_per_token
     dynamic = txl_tf.load(run).evaluate("test", dynamic=TUNED)
     bits["the same with dynamic evaluation"] = dynamic.bits_per_token
-    shipped = txl_tf.load(str(ROOT / SHIPPED)).evaluate("test", data_dir=data_dir)
-    bits[f"`{SHIPPED}`"] = shipped.bits_per_token
+    shipped = txl_tf.load(SHIPPED).evaluate("test", data_dir=data_dir)
+    bits[f"`{SHIPPED}`, of the package"] = shipped.bits_per_token
     return bits
 
 

@@ -1,6 +1,6 @@
 r"""Runs EleutherAI's lm-evaluation-harness with the model `txl_tf`.
 
-python -m txl_tf.harness --model txl_tf --model_args run=examples/models/pydoc \
+python -m txl_tf.harness --model txl_tf --model_args run=pydoc \
     --tasks lambada_openai
 """
 

@@ -21,6 +21,7 @@ from txl_tf.exports.hub_folder import fetch_model, is_hub_address
 from txl_tf.generation.generation_mixin import GenerationMixin
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.text_encoder import TextEncoder
+from txl_tf.pretrained import find_pretrained
 from txl_tf.quantization import get_kernel_dtype, quantize
 from txl_tf.runs.checkpoint_files import find_checkpoint, read_step
 from txl_tf.runs.checkpoint_reader import load_weights
@@ -94,7 +95,7 @@ class LanguageModel(GenerationMixin, ExportMixin):
         Args:
             path: The run folder, written by training or by an import; or a model on the Hugging
                 Face Hub, "hf://user/model" or "hf://user/model@revision", which is downloaded, or
-                a folder with its files.
+                a folder with its files; or "pydoc", a small model that comes with the package.
             checkpoint: "newest"; "best", the one with the lowest loss in the evaluations during
                 training; a step; a name in the run folder; or a path. `None` stands for the newest,
                 and prints a line if an older one was better.
@@ -107,12 +108,11 @@ class LanguageModel(GenerationMixin, ExportMixin):
         if precision not in KERNEL_DTYPES:
             rule = ", ".join(map(repr, KERNEL_DTYPES))
             raise UserError(f"`precision` must be one of {rule}. Received: {precision!r}")
-        folder = os.fspath(path)
-        is_shared = is_hub_address(folder)
+        path = os.fspath(path)
+        folder = fetch_model(path) if is_hub_address(path) else find_pretrained(path)
+        is_shared = folder != path
         if is_shared and checkpoint is not None:
-            raise UserError(f"`checkpoint` is for run folders. Received: {folder}, {checkpoint}")
-        if is_shared:
-            folder = fetch_model(folder)
+            raise UserError(f"`checkpoint` is for run folders. Received: {path}, {checkpoint}")
         config = read_run_config(folder)
         if precision != "float32":
             check_transformer(config.model, "quantization")

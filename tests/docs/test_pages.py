@@ -62,7 +62,7 @@ ROW = re.compile(r"^\| (?:train|evaluate|generate) .*$", re.MULTILINE)
 
 def test_measured_figures_outside_of_the_blocks_are_in_the_file():
     known = " ".join(record["text"] for record in read_figures().values())
-    known += read("examples/models/pydoc/README.md")
+    known += read("txl_tf/pretrained/pydoc/README.md")
     for path in list_pages():
         if path.name in LOGS:
             continue

@@ -1,18 +1,20 @@
-"""The model that comes with the repository: it can be tried at once."""
+"""The model that comes with the package: it can be tried at once."""
+
+from pathlib import Path
 
 import pytest
-from places import ROOT
 
 import txl_tf
 from txl_tf import generate
+from txl_tf.pretrained import find_pretrained
 
-FOLDER = ROOT / "examples" / "models" / "pydoc"
+FOLDER = Path(find_pretrained("pydoc"))
 TEXT = "Return a list of the names of the files in the directory given by path.\n"
 
 
 @pytest.fixture(scope="module")
 def lm():
-    return txl_tf.load(FOLDER)
+    return txl_tf.load("pydoc")
 
 
 def test_it_knows_the_language_of_its_corpus(lm):
@@ -30,6 +32,13 @@ def test_it_writes_words(lm):
 def test_the_program_continues_a_prompt_with_it(capsys):
     assert generate.main(["generate", str(FOLDER), "--prompt=Return the ", "--length=20"]) == 0
     assert capsys.readouterr().out.startswith("Return the ")
+
+
+def test_a_folder_of_the_user_comes_before_a_model_of_the_same_name(tmp_path, monkeypatch):
+    (tmp_path / "pydoc").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(txl_tf.UserError, match="`pydoc` holds no run"):
+        txl_tf.load("pydoc")
 
 
 def test_it_is_small_and_its_license_lies_beside_it():
