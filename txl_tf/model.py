@@ -34,6 +34,8 @@ class TransformerXL(SegmentModel):
     a document do not depend on where in a segment it begins; otherwise the number of empty states
     before it does.
 
+    In the 2019 code: `transformer`, which also returns the loss.
+
     Args:
         config: The `ModelConfig`.
         seed: Seed of the initial weights and the dropout masks; `None` for a random one.
@@ -204,6 +206,8 @@ class TransformerXL(SegmentModel):
 
     def initial_memory(self, batch_size, mem_len):
         """Returns the memory before the first segment: zeros, which are attended to.
+
+        In the 2019 code: `cache_fn` of `get_cache_fn`.
 
         Args:
             batch_size: Number of rows B.

@@ -16,6 +16,9 @@ class AdaptiveEmbedding(keras.layers.Layer):
     With `div_val` = 1 there is one table for all bins, and a projection only if E != D. The result
     is multiplied by sqrt(D).
 
+    In the 2019 code: `mask_adaptive_embedding_lookup` for GPUs, `mul_adaptive_embedding_lookup` for
+    TPUs.
+
     Args:
         config: The `ModelConfig`.
         kernel_initializer: Initializer of the tables.

@@ -23,6 +23,8 @@ class AdaptiveSoftmax(keras.layers.Layer):
     exist. Without cutoffs this is one softmax over the whole vocabulary. The products of losses are
     computed in the dtype of `hidden`, all else in float32 under every dtype policy.
 
+    In the 2019 code: `mask_adaptive_logsoftmax` for GPUs, `mul_adaptive_logsoftmax` for TPUs.
+
     Args:
         config: The `ModelConfig`.
         kernel_initializer: Initializer of this layer's projections; cluster weights and biases

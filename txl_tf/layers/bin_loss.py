@@ -43,6 +43,8 @@ def is_taken_at_once(n_tokens: int | None, n_rows: int) -> bool:
 def compute_nll(logits, targets):
     """Returns -log p(target) in nats, (n,) float32.
 
+    In the 2019 code: `_gather_logprob` of a log-softmax.
+
     Args:
         logits: (n, V) float32.
         targets: (n,) int32 in [0, V).
@@ -79,6 +81,8 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
     needs: no token is dropped however full a bin is, and only the last chunk contains tokens of
     other bins, which are ignored. The backward pass computes the logits again, chunk by chunk, so
     the logits of only one chunk are in memory at a time.
+
+    In the 2019 code: on TPUs, room for as many tokens as `get_bin_sizes` says.
 
     Args:
         hidden: (n, D). The products are computed in its dtype, all else in float32.

@@ -14,6 +14,8 @@ class DecoderLayer(keras.layers.Layer):
     The normalization follows the residual ("post-norm"), as in the last equations of section 3.3
     of the paper. The layer reads the memory but does not change it.
 
+    In the 2019 code: `rel_multihead_attn` followed by `positionwise_FF`.
+
     Args:
         n_head: Number of heads N.
         d_head: Size of a head H.

@@ -18,6 +18,8 @@ def make_position_table(length, width, *, clamp_len=-1):
     Row s is `[sin(k f), cos(k f)]` for the distance k = length-1-s, with the frequencies
     f_i = 10000**(-2i / width). The halves are concatenated, not interleaved, as in the release.
 
+    In the 2019 code: `positional_embedding`.
+
     Args:
         length: Number of keys S.
         width: Size D of a row, even.

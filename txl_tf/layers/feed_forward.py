@@ -15,6 +15,9 @@ class FeedForward(keras.layers.Layer):
     Vaswani et al. 2017, section 3.3: `relu(x W_1 + b_1) W_2 + b_2`, with dropout on the inner
     layer.
 
+    In the 2019 code: `positionwise_FF`, whose last dropout, residual and normalization
+    `DecoderLayer` applies.
+
     Args:
         d_inner: Size of the inner layer.
         dropout: Dropout rate of the inner layer.

@@ -11,6 +11,8 @@ def make_attention_mask(tgt_len, mem_len, *, same_length=False, counts_self=Fals
     makes it a sliding window: also j >= i, so that every query sees M + 1 keys. `counts_self`
     makes that j > i: M keys, including the query's own.
 
+    In the 2019 code: `_create_mask`, where 1 means hidden.
+
     Args:
         tgt_len: Segment length T.
         mem_len: Memory length M.
@@ -60,6 +62,8 @@ def compare_documents(document_starts, mem_len):
 
 def update_memory(memory, hidden, same_document=None):
     """Returns the last M states of memory and segment, without gradient (paper, section 3.2).
+
+    In the 2019 code: `_cache_mem`.
 
     Args:
         memory: (B, M, D), the states before the segment.

@@ -164,7 +164,10 @@ def add_kernel(
 
 
 def take_rows(table: Any, indices: Any, dtype: str) -> Any:
-    """Returns rows (..., E) of a table (n, E), a weight or a `PackedKernel`."""
+    """Returns rows (..., E) of a table (n, E), a weight or a `PackedKernel`.
+
+    In the 2019 code: `embedding_lookup`.
+    """
     if isinstance(table, PackedKernel):
         return table.take(indices, dtype)
     return ops.cast(ops.take(table, indices, axis=0), dtype)

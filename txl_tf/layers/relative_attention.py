@@ -25,6 +25,9 @@ class RelativeAttention(keras.layers.Layer):
     zeros is attended to: its keys are 0, but its position terms are not. A key that belongs to
     another document than the query is treated the same way: its content terms and its value are 0.
 
+    In the 2019 code: `rel_multihead_attn`, whose last dropout, residual and normalization
+    `DecoderLayer` applies.
+
     Args:
         n_head: Number of heads N.
         d_head: Size of a head H.
@@ -204,6 +207,8 @@ def left_shift(scores):
     Row i of the input holds the scores of query i for the distances S-1, ..., 0. Row i of the
     output holds them for the keys 0, ..., S-1: it is the input row shifted left by T-1-i. The
     entries that become free belong to keys after the query: they are undefined and must be masked.
+
+    In the 2019 code: `rel_shift`.
 
     Args:
         scores: (..., T, S) of any dtype.

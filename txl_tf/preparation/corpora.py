@@ -19,7 +19,10 @@ _BYTE_OF_NUMBER = {str(byte).encode("ascii"): byte for byte in range(256)}
 
 @dataclass(frozen=True)
 class CorpusSpec:
-    """How the files of a data set become records."""
+    """How the files of a data set become records.
+
+    In the 2019 code: the branches of `Corpus` for each data set.
+    """
 
     name: str  # the value of `--dataset`
     level: Level  # of the vocabulary

@@ -41,6 +41,8 @@ def encode_source(
     Counts unknown symbols, and words that are spelled like the markers of lines or like symbols in
     `special`. If the vocabulary has no symbol for unknown ones, chunks with unknown
     symbols are left out. The number of threads does not affect the result.
+
+    In the 2019 code: `encode_file`.
     """
     special = _list_special(vocabulary, special)
 
@@ -90,6 +92,8 @@ def shuffle_documents(
     """Yields all documents of a text in random order, one chunk for each of several orders.
 
     The chunks, of which the first one begins a document, are held in memory together.
+
+    In the 2019 code: `_preprocess`.
     """
     held = list(chunks)
     if not held:

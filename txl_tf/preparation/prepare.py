@@ -40,6 +40,8 @@ def prepare(
 ) -> None:
     """Makes a data set, unless it is already made, and prints a summary.
 
+    In the 2019 code: `get_lm_corpus`.
+
     Raises:
         UserError: If the data set cannot be made, or `options.data_dir` holds a different one.
     """

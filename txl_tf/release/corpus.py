@@ -52,6 +52,8 @@ _ALLOWED = NAMES | {
 class Corpus:
     """A data set as the release stored it.
 
+    In the 2019 code: `Corpus` of data_utils.py.
+
     Args:
         dataset: Its name; `None` if it has none, or one that contradicts its vocabulary (the
             release's script for WikiText-103 says "enwik8").

@@ -52,7 +52,10 @@ def _name_needed(path: str) -> str:
 
 
 def check_exists(path: str) -> None:
-    """Checks that there is a checkpoint at a path."""
+    """Checks that there is a checkpoint at a path.
+
+    In the 2019 code: `checkpoint_exists`.
+    """
     needed = _name_needed(path)
     if not exists(needed):
         hint = ". It is a folder: name one of its files ckpt-STEP.index, without .index"

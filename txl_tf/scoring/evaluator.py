@@ -38,6 +38,8 @@ class Evaluator:
     With `reset_at_documents` a document sees nothing of the previous one. The first token of a
     document is still the target of the previous document's last token, so the same tokens count.
 
+    In the 2019 code: `evaluate` of train_gpu.py.
+
     Args:
         model: The model. Its weights may change between two evaluations.
         config: Lanes, segment and span.

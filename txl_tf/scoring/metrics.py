@@ -14,6 +14,8 @@ from txl_tf.data.text.vocabulary import CHARACTER_LEVELS, Vocabulary
 class Score:
     """The loss of a split, of a text, or of several texts.
 
+    In the 2019 code: `metric_fn`.
+
     Args:
         total_nats: The sum of -log p over the tokens.
         tokens: The number of scored tokens.

@@ -58,6 +58,8 @@ class Checkpointer:
     All processes must call `restore` and `save` alike. Each writes the memory of its own lanes,
     then the chief writes the rest, and removes all but the best and the `keep` newest checkpoints.
     `warn` is called with a line about each one that is set aside, or whose save was interrupted.
+
+    In the 2019 code: `load_from_checkpoint`.
     """
 
     model_dir: str

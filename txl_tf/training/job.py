@@ -67,6 +67,8 @@ def train(
     The run stores the choice that a `jit` of "auto" makes now, and `data_dir`. Without checkpoints
     it starts from the weights of `warm_start_path`. `settings` must be equal in all processes.
 
+    In the 2019 code: `train` of train_gpu.py.
+
     Raises:
         UserError: If the folder holds another run or one with more steps, the split is too short
             or has no document boundaries but needs them, a record is damaged, too many steps in a

@@ -143,6 +143,9 @@ def train_step(
     step that a single one would make with all rows. A step whose gradients are not finite is
     skipped: only the optimizer's step count changes, and the memory if the loss was finite.
 
+    In the 2019 code: `model_fn` of `get_model_fn`, `single_core_graph` and
+    `average_grads_and_vars`.
+
     Args:
         model: The model, built by its constructor.
         optimizer: An optimizer from `make_optimizer`.

@@ -21,6 +21,8 @@ def make_gpu_strategy(
     all have started, at most `connect_minutes` (0 for no limit). A run of one process can divide
     the CPU into `cpu_replicas`, to try out the computation on several GPUs.
 
+    In the 2019 code: `assign_to_gpu`.
+
     Raises:
         UserError: If there are fewer GPUs, TF_CONFIG is not valid, another process did not start in
             time, or the devices were already in use and cannot be chosen or divided.

@@ -170,6 +170,8 @@ class Trainer:
 
     The loop over the steps of a call runs inside one `tf.function`.
 
+    In the 2019 code: `TPUEstimator`, whose `cache` is the memory.
+
     Raises:
         UserError: If the batch is not divisible by the replicas and `accumulate_steps`, or the
             device's memory is full.

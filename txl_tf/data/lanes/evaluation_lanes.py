@@ -77,6 +77,8 @@ class EvaluationLanes:
     tokens, and the last n % B tokens are left out. Each lane is a separate text, whose first token
     is not a target.
 
+    In the 2019 code: `batchify` and `get_input_fn`.
+
     Args:
         split: The tokens.
         n_lanes: B, the rows of a batch.

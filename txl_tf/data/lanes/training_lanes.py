@@ -146,6 +146,8 @@ class TrainingLanes:
     so that all arrays have one shape; `read_lengths` tells how long they are. An epoch then reads
     Lc = (n - 1) // B tokens of each lane, the last of which may be a short segment.
 
+    In the 2019 code: `batchify` and `get_input_fn`.
+
     Args:
         split: The tokens.
         n_lanes: B, the rows of a batch over all replicas.

@@ -209,7 +209,10 @@ def unpack_ids(payload: bytes, n_bytes: int) -> np.ndarray:
 
 
 def pack_record(payload: bytes) -> bytes:
-    """Returns a payload in the frame of a TFRecord."""
+    """Returns a payload in the frame of a TFRecord.
+
+    In the 2019 code: records are examples of `_int64_feature` and `_float_feature`.
+    """
     length = struct.pack("<Q", len(payload))
     return b"".join((length, _pack_crc(length), payload, _pack_crc(payload)))
 

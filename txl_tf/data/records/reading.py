@@ -192,6 +192,8 @@ class Records:
 def open_records(data_dir: str | os.PathLike[str]) -> Records:
     """Opens a data set and checks that all its shards are present and have the right size.
 
+    In the 2019 code: `get_corpus_info`.
+
     Args:
         data_dir: The folder, or an address such as "gs://bucket/folder".
 
@@ -244,7 +246,10 @@ def verify_records(data_dir: str | os.PathLike[str]) -> None:
 
 
 def read_info(folder: str) -> RecordsInfo:
-    """Reads the `records.json` of a folder."""
+    """Reads the `records.json` of a folder.
+
+    In the 2019 code: `load_record_info`.
+    """
     path = join_path(folder, JSON_NAME)
     if get_size(path) is None:
         if get_size(join_path(folder, "data.json")) is not None:

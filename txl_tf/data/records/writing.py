@@ -72,6 +72,8 @@ def write_records(
     `.writing-*` folder behind, which is never read and which the next call removes. If `data_dir`
     is remote, the data set is completed in a local folder and then uploaded, `records.json` last.
 
+    In the 2019 code: `convert_to_tfrecords`.
+
     Args:
         data_dir: The folder to write to, created if it is missing, or an address such as
             "gs://bucket/folder".
@@ -198,7 +200,10 @@ def write_split(
     info: RecordsInfo,
     records_per_shard: int,
 ) -> tuple[tuple[Shard, ...], DocumentsFile | None]:
-    """Writes the shards of a split, and the file of its document boundaries if it has any."""
+    """Writes the shards of a split, and the file of its document boundaries if it has any.
+
+    In the 2019 code: `create_ordered_tfrecords`.
+    """
     documents_path, packer = folder / f"{name}-documents", _DocumentsPacker()
     written: list[tuple[_HashedFile, int]] = []
     with closing(_HashedFile(documents_path)) as documents:

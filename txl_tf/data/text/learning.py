@@ -132,6 +132,8 @@ def choose_symbols(counts: dict[str, int], options: LearningOptions) -> list[str
 
     The special symbols come first; then `unknown`, if it does not occur; then the others by
     descending count, those with equal counts in order of first appearance.
+
+    In the 2019 code: `build_vocab`, with `add_special` and `add_symbol`.
     """
     first = [*options.special, options.line_start, options.line_end]
     if options.unknown is not None and options.unknown not in counts:
@@ -161,7 +163,10 @@ def choose_symbols(counts: dict[str, int], options: LearningOptions) -> list[str
 def count_symbols(
     level: str, texts: Iterable[bytes], *, lower_case: bool = False, n_threads: int = 1
 ) -> dict[str, int]:
-    """Counts the symbols of texts above level "subword", in order of first appearance."""
+    """Counts the symbols of texts above level "subword", in order of first appearance.
+
+    In the 2019 code: `count_file` and `count_sents`.
+    """
     if level == "word":
         return _count_words(texts, lower_case=lower_case, n_threads=n_threads)
     return _count_codes(texts, is_bytes=level == "byte", n_threads=n_threads)

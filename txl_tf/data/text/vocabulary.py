@@ -38,6 +38,8 @@ SYMBOL_RULES: dict[str, tuple[str, Callable[[str], bool]]] = {
 class Vocabulary:
     """The symbols of a text in the order of their ids, and how a text is split into them.
 
+    In the 2019 code: `Vocab`.
+
     >>> vocabulary = Vocabulary("char", ("_", "e", "s"), space="_")
     >>> vocabulary.encode("see es")
     array([2, 1, 1, 0, 1, 2], dtype=int32)
@@ -137,11 +139,16 @@ class Vocabulary:
         return None if self.unknown is None else self._id_of_symbol[self.unknown]
 
     def find_id(self, symbol: str) -> int | None:
-        """Returns the id of a symbol; `None` if the vocabulary does not contain it."""
+        """Returns the id of a symbol; `None` if the vocabulary does not contain it.
+
+        In the 2019 code: `get_idx`.
+        """
         return self._id_of_symbol.get(symbol)
 
     def encode(self, text: str | bytes) -> np.ndarray:
         """Encodes a text.
+
+        In the 2019 code: `get_indices`, `convert_to_nparray` and `encode_sents`.
 
         Args:
             text: The text. A `str` is encoded as UTF-8; `bytes` must be UTF-8 unless the level is
@@ -162,6 +169,8 @@ class Vocabulary:
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Decodes ids.
+
+        In the 2019 code: `get_sym`, `get_symbols` and `convert_to_sent`.
 
         Args:
             ids: The ids, (n,) of integers.
@@ -318,6 +327,8 @@ def read_vocabulary_file(
 
     The file is a .json as in a run folder, or has one word per line in the order of their ids; what
     follows the word in its line, such as a count, is ignored.
+
+    In the 2019 code: `_build_from_file`.
     """
     damage = (AttributeError, TypeError, ValueError, RecursionError, UserError)
     with explain_errors(f"`{path}` is not a vocabulary", *damage):

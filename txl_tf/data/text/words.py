@@ -24,7 +24,10 @@ _TRACED_BYTES = 2**16  # longer texts are encoded in a graph
 
 
 def split_words(lines: Tensor, *, lower_case: bool = False) -> Tensor:
-    """Splits lines, (n,) string in UTF-8, into words, ragged (n, words) string."""
+    """Splits lines, (n,) string in UTF-8, into words, ragged (n, words) string.
+
+    In the 2019 code: `tokenize`.
+    """
     import tensorflow as tf
     import tensorflow_text as tf_text
 
