@@ -72,6 +72,19 @@ def test_measured_figures_outside_of_the_blocks_are_in_the_file():
             assert re.search(rf"(?<![\d,.]){re.escape(figure)}(?![\d,.]*\d)", known), (path, figure)
 
 
+def test_the_index_of_the_api_names_all_that_the_package_exports():
+    page = read("docs/api/index.md")
+    assert not [name for name in txl_tf.__all__ if not re.search(rf"`(txl_tf\.)?{name}`", page)]
+
+
+def test_what_has_never_been_run_is_said_on_one_page():
+    said = re.compile(r"never (been )?(run|built)\b|not (yet )?(been )?(run on|built yet|tested)\b")
+    table = "platforms.md#what-has-never-been-run"
+    for path in (ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")):
+        for paragraph in path.read_text(encoding="utf-8").split("\n\n"):
+            assert path.name == "platforms.md" or table in paragraph or not said.search(paragraph)
+
+
 def test_pages_that_the_code_names_exist():
     paths = [path for folder in SOURCES for path in (ROOT / folder).rglob("*.py")]
     named = {name for path in paths for name in re.findall(r"docs/[\w/-]+\.\w+", path.read_text())}
