@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from txl_tf import errors
 from txl_tf.errors import StorageError, UserError, explain, explain_errors, require_extra
 
 
@@ -54,6 +55,11 @@ def test_a_missing_package_of_others_names_the_extra(monkeypatch):
     rule = r"^the app needs the package gradio: pip install -e '\.\[app\]'$"
     with pytest.raises(UserError, match=rule), require_extra("app", "the app"):
         import gradio.themes  # noqa: F401
+
+
+def test_an_extra_is_installed_beside_a_wheel_by_the_name_of_the_package(monkeypatch, tmp_path):
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "txl_tf" / "errors.py"))
+    assert errors.name_install_command("hub") == "pip install 'txl_tf[hub]'"
 
 
 def test_a_missing_module_of_this_package_is_a_fault():

@@ -6,8 +6,10 @@ from places import ROOT
 
 FOLDERS = (".github", "benchmarks", "data_prep", "docs", "examples", "tests", "txl_tf")
 OURS = r"(?:--quiet )?-e '?\\?\.(?!/)"  # the backslash stands before the dot in patterns of tests
-OTHERS = r"build |tensorflow-tpu==|'apache-beam\["
-WRONG = re.compile(rf"\bpip\s+install (?!{OURS}|{OTHERS}).*".encode())
+OTHERS = r"build |uv\b|--python \S+ --resolution \S+ -e |tensorflow-tpu==|'apache-beam\["
+# With an extra, pip keeps the package that is installed.
+WHEEL = r"\\?'txl_tf\\?\["
+WRONG = re.compile(rf"\bpip\s+install (?!{OURS}|{OTHERS}|{WHEEL}).*".encode())
 
 
 def list_files():

@@ -72,12 +72,14 @@ def name_program(module: str) -> str:
 
 
 def name_install_command(extra: str) -> str:
-    """Returns the command that installs an optional extra, for messages.
+    """Returns the command that installs an optional extra, in a checkout or beside a wheel.
 
     >>> name_install_command("hub")
     "pip install -e '.[hub]'"
     """
-    return f"pip install -e '.[{extra}]'"
+    checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    is_checkout = os.path.isfile(os.path.join(checkout, "pyproject.toml"))
+    return f"pip install -e '.[{extra}]'" if is_checkout else f"pip install 'txl_tf[{extra}]'"
 
 
 @contextlib.contextmanager

@@ -1,8 +1,11 @@
 """Links of the pages and of the files beside them, names of pages in the code, and an example."""
 
 import re
+import runpy
+import tomllib
 
 import pytest
+import setuptools
 from markdown.extensions.toc import slugify
 from places import ROOT
 
@@ -38,9 +41,30 @@ def test_links_between_the_pages_lead_to_a_file_of_the_repository():
 
 
 def test_changelog_and_citation_name_the_version():
-    (newest, *_) = re.findall(r"^## (\S+)$", read("CHANGELOG.md"), flags=re.MULTILINE)
+    (newest, *_) = re.findall(r"^## (\S+)", read("CHANGELOG.md"), flags=re.MULTILINE)
     (cited,) = re.findall(r"^version: (\S+)$", read("CITATION.cff"), flags=re.MULTILINE)
     assert newest == cited == txl_tf.__version__
+
+
+def read_address():
+    return tomllib.loads(read("pyproject.toml"))["project"]["urls"]["Repository"]
+
+
+def test_the_address_of_the_project_is_that_of_its_metadata():
+    files = ("README.md", "docs/getting-started.md", "examples/tour.ipynb", "CITATION.cff")
+    text = "".join(map(read, files))
+    found = re.findall(r'(?:git clone |repository-code: ")([^\s"\\]+)', text)
+    assert found == [read_address()] * len(files)
+
+
+def test_the_long_description_has_absolute_links(monkeypatch):
+    fields = {}
+    monkeypatch.setattr(setuptools, "setup", lambda **given: fields.update(given))
+    runpy.run_path(str(ROOT / "setup.py"))
+    links = re.findall(r"\]\((.*?)\)", fields["long_description"])
+    place = f"{read_address()}/{{}}/v{txl_tf.__version__}/docs/"
+    assert {f"{place.format('raw')}img/memory.svg", f"{place.format('blob')}data.md"} <= set(links)
+    assert not [link for link in links if not link.startswith("https://")]
 
 
 def test_pages_show_the_measurements_of_the_file():

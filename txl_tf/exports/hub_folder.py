@@ -24,13 +24,7 @@ from txl_tf.config import EvalConfig
 from txl_tf.config.stages import find_stage, make_stages
 from txl_tf.data.files import access_path, exists, read_json_lines, write_json, write_text
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.errors import (
-    UserError,
-    explain,
-    explain_errors,
-    name_install_command,
-    require_extra,
-)
+from txl_tf.errors import UserError, explain, explain_errors, require_extra
 from txl_tf.runs.checkpoint_files import WEIGHTS_FORMAT, WEIGHTS_NAME
 from txl_tf.runs.checkpoint_reader import name_variables
 from txl_tf.runs.folder import CONFIG_NAME, EVALUATIONS_NAME, VOCABULARY_NAME, RunConfig
@@ -218,7 +212,7 @@ def write_card(card: Card) -> str:
         metadata=metadata.to_yaml(),
         card=card,
         config=config,
-        install=name_install_command("hub") if is_hub_address(card.address) else "pip install -e .",
+        install="pip install -e '.[hub]'" if is_hub_address(card.address) else "pip install -e .",
         n_parameters=config.model.count_parameters(),
         symbols=card.level or "id",
         cutoffs=", with an adaptive softmax" if config.model.cutoffs else "",
