@@ -1,18 +1,21 @@
-# `make demo` and `make test` need python3 (3.11.4 or newer), make, and a network to the package index.
+# `make demo` and `make test` set up all they need in a fresh clone. They need python3 (3.11.4 or
+# newer), make, and a network to the package index.
 
 # The first Python that TensorFlow has wheels for; choose another with `make PYTHON=python3.12`.
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
 	$(name) -c 'import sys; sys.exit(not (3, 11, 4) <= sys.version_info < (3, 14))' 2>/dev/null && echo $(name))))
 BIN := .venv/bin
+QUIETLY := --quiet --disable-pip-version-check
 
 .DELETE_ON_ERROR:
 
-.PHONY: help demo setup test test-all test-extras lint check docs format benchmark clean
+.PHONY: help demo setup test test-slow test-all test-extras lint check docs format benchmark clean
 
 help:
 	@echo "make demo       prepare a corpus, train, evaluate, generate: a few minutes on 2 cores"
-	@echo "make test       run the tests but those marked slow"
-	@echo "make test-all   run all tests"
+	@echo "make test       run the tests but those marked slow: some minutes on 2 cores"
+	@echo "make test-slow  run the tests marked slow"
+	@echo "make test-all   run all tests: both"
 	@echo "make test-extras  run the tests of optional packages, which are installed into .venv-extras"
 	@echo "make setup      install what developers need into .venv, with the pre-commit hook"
 	@echo "make lint       check style, types and workflows"
@@ -38,20 +41,25 @@ NO_TESTS := $(addprefix tests/,__pycache__ conftest.py extras golden helpers soa
 OTHER_TESTS := tests/contract tests/release docs/site txl_tf \
 	$(filter-out tests/contract tests/release $(MODEL_TESTS) $(USE_TESTS) $(NO_TESTS),$(wildcard tests/*))
 
-test: .venv/installed-dev
-	$(PYTEST) -m "not slow" $(RESULTS)/fast.xml $(MODEL_TESTS) $(USE_TESTS) $(OTHER_TESTS)
-
 # These tests compile for longer than they compute. The golden numbers, in tests/contract, are
 # computed by code that is compiled as users have it.
 QUICK_XLA := XLA_FLAGS=--xla_backend_optimization_level=0
 
-# XLA keeps what it has compiled until its process ends: one process for all would take 20 GB.
-test-all: .venv/installed-dev
+test: .venv/installed-dev
 	@status=0; \
-	$(QUICK_XLA) $(PYTEST) $(RESULTS)/models.xml $(MODEL_TESTS) || status=1; \
-	$(QUICK_XLA) $(PYTEST) $(RESULTS)/use.xml $(USE_TESTS) || status=1; \
-	$(PYTEST) $(RESULTS)/others.xml $(OTHER_TESTS) || status=1; \
+	$(QUICK_XLA) $(PYTEST) -m "not slow" $(RESULTS)/fast-models.xml $(MODEL_TESTS) $(USE_TESTS) || status=1; \
+	$(PYTEST) -m "not slow" $(RESULTS)/fast-others.xml $(OTHER_TESTS) || status=1; \
 	exit $$status
+
+# XLA keeps what it has compiled until its process ends: one process for all would take 20 GB.
+test-slow: .venv/installed-dev
+	@status=0; \
+	$(QUICK_XLA) $(PYTEST) -m slow $(RESULTS)/models.xml $(MODEL_TESTS) || status=1; \
+	$(QUICK_XLA) $(PYTEST) -m slow $(RESULTS)/use.xml $(USE_TESTS) || status=1; \
+	$(PYTEST) -m slow $(RESULTS)/others.xml $(OTHER_TESTS) || status=1; \
+	exit $$status
+
+test-all: test test-slow
 
 # What only the extras can import.
 EXTRA_MODULES := $(addprefix txl_tf/,exports/onnx_graph.py apps)
@@ -90,14 +98,14 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/installed: .venv/bin/python pyproject.toml setup.py
-	$(BIN)/pip install --quiet -e .
+	$(BIN)/pip install $(QUIETLY) -e .
 	@touch $@
 
 .venv-extras/installed: .venv/bin/python pyproject.toml setup.py
 	.venv/bin/python -m venv .venv-extras
-	.venv-extras/bin/pip install --quiet -e '.[test-extras]'
+	.venv-extras/bin/pip install $(QUIETLY) -e '.[test-extras]'
 	@touch $@
 
 .venv/installed-dev: .venv/bin/python pyproject.toml setup.py
-	$(BIN)/pip install --quiet -e '.[dev]'
+	$(BIN)/pip install $(QUIETLY) -e '.[dev]'
 	@touch $@ .venv/installed

@@ -1,11 +1,19 @@
 import ctypes
 import gc
+import os
 import sys
+from unittest import mock
 
 import pytest
-import tensorflow as tf
 from hub_server import hub  # noqa: F401  fixtures for all
 from served_files import closed_url, serve, server  # noqa: F401
+
+from txl_tf.quiet_start import quiet_start
+
+# Pytest would show at its end what TensorFlow says of the machine. Programs that tests start find
+# the environment as it was.
+with mock.patch.dict(os.environ), quiet_start():
+    import tensorflow as tf
 
 # The workers of pytest-xdist share the cores: more threads would wait for each other.
 tf.config.threading.set_intra_op_parallelism_threads(1)

@@ -79,6 +79,11 @@ def test_each_program_describes_itself_in_a_clean_environment(clean, tmp_path):
         assert run(clean / "txl", program, "--help", cwd=tmp_path)
 
 
+def test_the_shipped_model_generates_in_a_clean_environment(clean, tmp_path):
+    code = "import txl_tf; print(txl_tf.load('pydoc').generate('Return the ', max_new_tokens=5))"
+    assert run(clean / "python", "-c", code, cwd=tmp_path).strip()
+
+
 def test_a_clean_environment_prepares_trains_scores_and_generates(clean, tmp_path):
     run(clean / "txl", "prepare", "--dataset=pydoc", cwd=tmp_path)
     sizes = ["--n_layer=1", "--d_model=16", "--d_embed=16", "--n_head=2", "--d_head=8"]
