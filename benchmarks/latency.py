@@ -96,7 +96,7 @@ def time_output(command: Sequence[str], is_reached: Callable[[str], bool]) -> fl
 def measure_programs(folder: Path, preset_name: str, repetitions: int) -> dict[str, list[float]]:
     """Returns the seconds until each program has shown its first result, in each repetition."""
     run, data, python = folder / "run", folder / "data", [sys.executable]
-    generate = [*python, "-m", "txl_tf", "generate", f"--run={run}", "--length=1"]
+    generate = [*python, "-m", "txl_tf", "generate", f"--run={run}", "--max_new_tokens=1"]
     train = [*python, "train_gpu.py", f"--preset={preset_name}", f"--data_dir={data}"]
     train += ["--iterations=1", "--model_dir={}"]
     works: dict[str, tuple[list[str], Callable[[str], bool]]] = {

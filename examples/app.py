@@ -21,12 +21,14 @@ from absl import flags
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import (
+    choose_run,
     define_mask_flag,
     define_precision_flag,
     define_run_flags,
     open_run_records,
 )
 from txl_tf.errors import UserError, explain, require_extra
+from txl_tf.pretrained import is_pretrained
 
 if TYPE_CHECKING:
     import gradio
@@ -61,7 +63,7 @@ iframe.page {
 
 def find_sample(lm: "LanguageModel", max_tokens: int) -> tuple[str, str]:
     """Returns a prompt and a text to begin with: of the run's held-out text, if it has any."""
-    if lm.run is None or lm.vocabulary is None:
+    if lm.run is None or is_pretrained(lm.run) or lm.vocabulary is None:
         return "", ""
     try:
         valid = open_run_records(lm.run, None).split("valid")
@@ -241,6 +243,7 @@ def serve_app(options: flags.FlagValues) -> None:
 
     with require_extra("app", "the app"):
         import gradio as gr
+    choose_run(options)
 
     from model_views import ModelViews
 

@@ -21,16 +21,19 @@ _PLACES = {
     "extend_vocabulary": "txl_tf.vocabulary_extension",
     "load": "txl_tf.language_model",
 }
+_NEED_TENSORFLOW = ("LanguageModel", "extend_vocabulary", "load", "release", "training")
 _SUBMODULES = ("data", "layers", "presets", "release", "training")
 
 __all__ = ["__version__", *_PLACES, *_SUBMODULES]
 
 
 def __getattr__(name: str) -> Any:
-    from txl_tf.quiet_start import quiet_start
+    from txl_tf.quiet_start import check_backend, quiet_start
 
     if name not in (*_PLACES, *_SUBMODULES):
         raise AttributeError(f"module 'txl_tf' has no attribute {name!r}")
+    if name in _NEED_TENSORFLOW:
+        check_backend()
     with quiet_start():
         module = importlib.import_module(_PLACES.get(name, f"txl_tf.{name}"))
     return getattr(module, name) if name in _PLACES else module

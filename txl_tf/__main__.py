@@ -1,7 +1,6 @@
 """Transformer-XL: `txl PROGRAM` runs a program, and `txl PROGRAM --help` describes its flags."""
 
 import ast
-import difflib
 import importlib
 import os
 import sys
@@ -9,7 +8,8 @@ from pathlib import Path
 
 from absl import flags
 
-from txl_tf.cli.program import EXIT_USAGE, print_failure, run_program
+from txl_tf.cli.flags import suggest
+from txl_tf.cli.program import EXIT_USAGE, print_failure, run_program, start_in_utf8
 from txl_tf.errors import COMMANDS
 
 GROUPS = {
@@ -29,8 +29,11 @@ PROGRAMS = {
 
 def main(argv: list[str] = sys.argv) -> int:
     """Runs the program that the first argument names, and returns its exit status."""
+    start_in_utf8(argv)
     name = os.path.basename(argv[0])
     name = name if name == "txl" else "python -m txl_tf"
+    if argv[1:2] == ["help"] and len(argv) > 2:
+        argv = [name, argv[2], "--help"]
     if len(argv) < 2 or argv[1] in ("help", "--help", "-h"):
         argv = [name]
     if len(argv) < 2 or argv[1].startswith("-"):
@@ -38,9 +41,8 @@ def main(argv: list[str] = sys.argv) -> int:
     program = argv[1].replace("-", "_")
     program = COMMANDS.get(program, program)  # the names of modules are accepted, too
     if program not in PROGRAMS:
-        near = difflib.get_close_matches(program, PROGRAMS, n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"{name} lists the programs."
-        return print_failure(name, f"unknown program {argv[1]}. {hint}", EXIT_USAGE)
+        hint = suggest(program, PROGRAMS) or f" {name} lists the programs."
+        return print_failure(name, f"unknown program {argv[1]}.{hint}", EXIT_USAGE)
     run = importlib.import_module(PROGRAMS[program]).main
     return run([f"{name} {program}", *argv[2:]])
 

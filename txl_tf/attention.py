@@ -5,7 +5,6 @@ python -m txl_tf.attention --run runs/text8 --heads 3.0,5.7
 
 import dataclasses
 import functools
-import os
 import sys
 
 from absl import flags
@@ -14,7 +13,8 @@ from txl_tf.cli.config_flags import define_jit_flag, define_span_flags, override
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import (
-    check_run,
+    choose_out,
+    choose_run,
     define_ema_flag,
     define_records_flag,
     define_run_flags,
@@ -61,8 +61,9 @@ def define_flags() -> flags.FlagValues:
 
 def show_attention(options: flags.FlagValues) -> None:
     """Averages the attention of a run, reads a stretch of text, and writes figures and numbers."""
-    check_run(options.run)
-    records = open_run_records(options.run, options.data_dir)
+    choose_run(options)
+    out = choose_out(options, options.run, "attention")
+    records = open_run_records(options.run, options.data_dir, options.split)
 
     from txl_tf.architecture import check_transformer
     from txl_tf.data.files import check_folder, is_remote
@@ -85,7 +86,6 @@ def show_attention(options: flags.FlagValues) -> None:
     config = dataclasses.replace(config, evaluation=evaluation)
     check_transformer(config.model, "an analysis of attention")
     heads = parse_heads(options.heads or [], config.model)
-    out = options.out or os.path.join(options.run, "attention")
     if is_remote(out):
         raise UserError(f"`--out` must be a folder on this machine. Received: {out}")
     check_folder(out)

@@ -1,6 +1,6 @@
 """Averages the weights of several checkpoints of a run into a new checkpoint.
 
-python -m txl_tf.average --model_dir runs/wt103 --last 5
+python -m txl_tf.average --run runs/wt103 --last 5
 """
 
 import shlex
@@ -8,22 +8,21 @@ import sys
 
 from absl import flags
 
-from txl_tf.cli.flags import define_flag, define_second_name, parse_integers
+from txl_tf.cli.flags import define_flag, parse_integers
 from txl_tf.cli.program import run_program
-from txl_tf.cli.run_flags import check_run
+from txl_tf.cli.run_flags import choose_run, define_run_flag
 from txl_tf.errors import name_program
 
 
 def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), average_run, argv, positional="model_dir")
+    return run_program(__doc__, define_flags(), average_run, argv, positional="run")
 
 
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
-    define_flag(options, "model_dir", str, None, "Folder of the run.", required=True, is_path=True)
-    define_second_name(options, "run", "model_dir")
+    define_run_flag(options)
     define_flag(options, "last", int, 5, "Number of newest checkpoints to average.", lower_bound=2)
     define_flag(
         options, "steps", list, None, "Steps of the checkpoints to average, instead of --last."
@@ -38,12 +37,12 @@ def average_run(options: flags.FlagValues) -> None:
         raise flags.Error("--last and --steps cannot be used together")
     steps = None if options.steps is None else parse_integers("steps", options.steps)
 
-    check_run(options.model_dir)
+    choose_run(options)
 
     from txl_tf.runs.folder import knows_data
     from txl_tf.training.averages import choose_checkpoints, save_mean
 
-    model_dir = options.model_dir
+    model_dir = options.run
     chosen = choose_checkpoints(model_dir, last=options.last, steps=steps)
     listed = ", ".join(str(step) for step, _ in chosen)
     print(f"Averaging the weights of {len(chosen)} checkpoints of {model_dir}: steps {listed}.")

@@ -17,10 +17,12 @@ from absl import flags
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import (
-    check_run,
+    choose_out,
+    choose_run,
     define_checkpoint_flag,
     define_ema_flag,
     define_records_flag,
+    define_run_flag,
     open_run_records,
 )
 from txl_tf.data.files import is_remote
@@ -39,15 +41,14 @@ if TYPE_CHECKING:
 
 def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), measure_contexts, argv)
+    return run_program(__doc__, define_flags(), measure_contexts, argv, positional="run")
 
 
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
-    text = "Folder of a run; give it once for each run of the group."
-    define("run", str, None, text, required=True, is_path=True, multiple=True)
+    define_run_flag(options, multiple=True)
     define_records_flag(options)  # by default the records of the first run
     define("split", str, "valid", "Split of the targets.")
     define("first_context", int, 100, "Shortest context, in tokens.", lower_bound=1)
@@ -95,9 +96,9 @@ def _measure_contexts(options: flags.FlagValues) -> "ContextReport":
         "attention_lengths", options.attention_lengths, int, lambda value: value >= 0
     )
 
-    for run in options.run:
-        check_run(run)
-    records = open_run_records(options.run[0], options.data_dir)
+    choose_run(options)
+    out = choose_out(options, options.run[0], "context")
+    records = open_run_records(options.run[0], options.data_dir, options.split)
 
     from txl_tf.experiments.context_losses import draw_positions
     from txl_tf.experiments.context_report import ContextReport
@@ -110,7 +111,6 @@ def _measure_contexts(options: flags.FlagValues) -> "ContextReport":
     from txl_tf.runs.checkpoint_files import find_checkpoint
 
     _check_group(options.run, records, options.split)
-    out = options.out or os.path.join(options.run[0], "context")
     if is_remote(out):
         raise UserError(f"`{out}` must be a folder on this machine: pass --out")
     with explain_errors(f"`{out}` cannot be created", OSError):

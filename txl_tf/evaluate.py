@@ -24,7 +24,7 @@ from txl_tf.cli.config_flags import (
 from txl_tf.cli.flags import define_flag, define_second_name, reraise_as_flag_error
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import (
-    check_run,
+    choose_run,
     define_ema_flag,
     define_precision_flag,
     define_records_flag,
@@ -34,6 +34,7 @@ from txl_tf.cli.run_flags import (
 from txl_tf.config import DynamicConfig, EvalConfig
 from txl_tf.config.dynamic import DYNAMIC_RECIPES
 from txl_tf.errors import UserError
+from txl_tf.pretrained import is_pretrained
 from txl_tf.runs.folder import RunConfig, read_run_config, read_run_vocabulary
 
 if TYPE_CHECKING:
@@ -121,8 +122,8 @@ def evaluate_run(options: flags.FlagValues) -> None:
     if options.dynamic and options.precision != "float32":
         raise flags.Error("--dynamic needs --precision=float32")
 
-    check_run(options.run)
-    records = open_run_records(options.run, options.data_dir)
+    choose_run(options)
+    records = open_run_records(options.run, options.data_dir, options.split)
 
     from txl_tf.architecture import check_transformer, make_model
     from txl_tf.quantization import quantize
@@ -170,6 +171,9 @@ def evaluate_run(options: flags.FlagValues) -> None:
     if lanes.n_lanes < config.evaluation.eval_batch_size:
         say(f"Split {split} has only {lanes.n_lanes} segments: that many lanes are used.")
     say(f"Scoring {split} with {describe_evaluation(config.evaluation, lanes)}.")
+    is_shipped = is_pretrained(options.run)
+    if is_shipped:
+        say("The score is not recorded: nothing is written into the package.")
     if options.tune:
         _tune(evaluator, lanes, options.max_segments)
         return
@@ -177,7 +181,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
         evaluator,
         lanes,
         checkpoint,
-        model_dir=options.run,
+        model_dir=None if is_shipped else options.run,
         split=split,
         max_segments=options.max_segments,
     )

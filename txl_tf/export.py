@@ -10,16 +10,16 @@ import sys
 from absl import flags
 
 from txl_tf.cli.config_flags import define_config_flags, override_evaluation
-from txl_tf.cli.flags import define_flag
+from txl_tf.cli.flags import define_flag, define_second_name
 from txl_tf.cli.program import run_program
-from txl_tf.cli.run_flags import check_run, define_ema_flag, define_mask_flag, define_run_flags
+from txl_tf.cli.run_flags import choose_run, define_ema_flag, define_mask_flag, define_run_flags
 from txl_tf.config import EvalConfig
 from txl_tf.exports.formats import FORMATS
 
 
 def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), export_run, argv)
+    return run_program(__doc__, define_flags(), export_run, argv, positional="run")
 
 
 def define_flags() -> flags.FlagValues:
@@ -46,7 +46,8 @@ def define_flags() -> flags.FlagValues:
     define_flag(options, "precision", str, "float32", precision_help, choices=tuple(precisions))
     batch_help = "Number of texts to read at once; more texts need more memory."
     batch_help += f" [default: {_list_defaults('batch_size')}]"
-    define_flag(options, "batch", int, None, batch_help, lower_bound=1)
+    define_flag(options, "batch_size", int, None, batch_help, lower_bound=1)
+    define_second_name(options, "batch", "batch_size")
     return options
 
 
@@ -64,7 +65,7 @@ def export_run(options: flags.FlagValues) -> None:
             f"--precision must be one of {', '.join(kind.precisions)} with "
             f"--format={options.format}. Received: --precision={options.precision}"
         )
-    check_run(options.run)
+    choose_run(options)
 
     from txl_tf.language_model import LanguageModel
 
@@ -79,7 +80,7 @@ def export_run(options: flags.FlagValues) -> None:
         options.out,
         format=options.format,
         precision=options.precision,
-        batch_size=options.batch,
+        batch_size=options.batch_size,
         tgt_len=options.tgt_len,
         mask_empty_memory=options.mask_empty_memory,
     )

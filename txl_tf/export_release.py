@@ -9,12 +9,12 @@ from absl import flags
 
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.run_flags import check_run, define_ema_flag, define_run_flags
+from txl_tf.cli.run_flags import choose_run, define_ema_flag, define_run_flags
 
 
 def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), export_release, argv)
+    return run_program(__doc__, define_flags(), export_release, argv, positional="run")
 
 
 def define_flags() -> flags.FlagValues:
@@ -29,7 +29,7 @@ def define_flags() -> flags.FlagValues:
 
 def export_release(options: flags.FlagValues) -> None:
     """Writes a checkpoint of a run, and its vocabulary, as a folder of the release."""
-    check_run(options.run)
+    choose_run(options)
 
     from txl_tf.architecture import check_transformer
     from txl_tf.model import TransformerXL

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from txl_tf.cli.flags import define_flag
+from txl_tf.cli.flags import define_flag, define_second_name
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import (
-    check_run,
     check_seeds,
+    choose_run,
     define_candidate_flags,
     define_draft_flag,
     define_mask_flag,
@@ -57,7 +57,8 @@ def define_flags() -> flags.FlagValues:
     define("interactive", bool, False, text)
     define("no_prompt", bool, False, "Print only the text that is added.")
     define("json", bool, False, "Print a line of JSON for each text: prompt, seed and text.")
-    define("length", int, 300, "Number of tokens to add.", lower_bound=0)
+    define("max_new_tokens", int, 300, "Number of tokens to add.", lower_bound=0)
+    define_second_name(options, "length", "max_new_tokens")
     define_candidate_flags(options)
     text = (
         "Nucleus sampling: sample from the most likely tokens that together have this probability."
@@ -97,7 +98,7 @@ def generate_text(options: flags.FlagValues) -> None:
         "mask_empty_memory": options.mask_empty_memory,
         "draft_len": options.draft_len,
     }
-    check_run(options.run)
+    choose_run(options)
     prompts = [] if options.interactive else _read_prompts(options)
 
     import txl_tf
@@ -125,7 +126,7 @@ def generate_text(options: flags.FlagValues) -> None:
     seeds = range(options.seed, options.seed + options.samples)
     for (index, prompt), seed in product(enumerate(prompts, 1), seeds):
         pieces: Iterable[str] = lm.stream(
-            prompt, max_new_tokens=options.length, seed=seed, **settings
+            prompt, max_new_tokens=options.max_new_tokens, seed=seed, **settings
         )
         if options.json:
             record = {"prompt": prompt, "seed": seed, "text": "".join(pieces)}
@@ -164,14 +165,14 @@ def _converse(
         except UserError as error:  # such as a character that the model does not know
             print(error, file=sys.stderr)
             continue
-        _print(spell(_stream_answer(session, options.length)))
+        _print(spell(_stream_answer(session, options.max_new_tokens)))
 
 
-def _stream_answer(session: "Session", length: int) -> Iterator[str]:
+def _stream_answer(session: "Session", max_new_tokens: int) -> Iterator[str]:
     """Yields the pieces of an answer, up to Ctrl-C."""
     n_shown = len(session.added[0])
     with _note_interrupt() as interrupts:
-        for piece in session.stream(length):
+        for piece in session.stream(max_new_tokens):
             yield piece
             n_shown += len(piece)
             if interrupts:

@@ -15,6 +15,7 @@ from absl import flags
 
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
+from txl_tf.cli.run_flags import DATA_SETS, choose_data_set
 from txl_tf.data.records.reading import Records, Split, open_records, verify_records
 from txl_tf.progress import Bar
 
@@ -31,9 +32,8 @@ def main(argv: list[str] = sys.argv) -> int:
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
-    define_flag(
-        options, "data_dir", str, None, "Folder of the records.", required=True, is_path=True
-    )
+    text = f"Folder of the records. [default: the only data set under {DATA_SETS}/]"
+    define_flag(options, "data_dir", str, None, text, is_path=True)
     define_flag(options, "split", str, None, "Split to show the beginning of. [default: the first]")
     define_flag(options, "lines", int, 5, "Number of lines to show.", lower_bound=0)
     define_flag(options, "verify", bool, True, "Read all tokens and verify all checksums.")
@@ -43,6 +43,8 @@ def define_flags() -> flags.FlagValues:
 
 def inspect_records(options: flags.FlagValues) -> None:
     """Prints the contents of the data set."""
+    if options.data_dir is None:
+        options["data_dir"].value = choose_data_set()
     records = open_records(options.data_dir)
     sample = records.split(options.split or records.splits[0])
     if options.verify:

@@ -16,7 +16,8 @@ from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import (
     check_out_files,
-    check_run,
+    check_texts,
+    choose_run,
     define_mask_flag,
     define_precision_flag,
     define_records_flag,
@@ -34,7 +35,7 @@ _MAX_BYTES = 2**28
 
 def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), write_page, argv, rest="file")
+    return run_program(__doc__, define_flags(), write_page, argv, positional="file")
 
 
 def define_flags() -> flags.FlagValues:
@@ -73,7 +74,8 @@ def write_page(options: flags.FlagValues) -> None:
     if options["data_dir"].present and not options.split:
         raise flags.Error("--data_dir needs --split")
     check_out_files(options, "out")
-    check_run(options.run)
+    check_texts(options.file)
+    choose_run(options)
 
     from txl_tf.apps.pages.text_page import make_text_page
     from txl_tf.architecture import check_transformer
@@ -121,7 +123,7 @@ def _read_split(options: flags.FlagValues, lm: "LanguageModel") -> tuple[str, np
     from txl_tf.runs.folder import read_run_config
     from txl_tf.scoring.checkpoints import check_data
 
-    records = open_run_records(options.run, options.data_dir)
+    records = open_run_records(options.run, options.data_dir, options.split)
     check_data(records, read_run_config(options.run), model_dir=options.run, split=options.split)
     tokens, start = records.split(options.split), options.start
     _check_start(start, len(tokens), f"split {options.split}")

@@ -1,4 +1,4 @@
-"""Imports TensorFlow without its messages about the machine.
+"""Imports TensorFlow without its messages about the machine, and finds the backend of Keras.
 
 TensorFlow's C++ code writes messages about oneDNN and missing GPUs to file descriptor 2 before it
 reads `TF_CPP_MIN_LOG_LEVEL`. They are filtered while TensorFlow is imported.
@@ -7,6 +7,7 @@ reads `TF_CPP_MIN_LOG_LEVEL`. They are filtered while TensorFlow is imported.
 import contextlib
 import faulthandler
 import importlib.util
+import json
 import os
 import re
 import sys
@@ -15,6 +16,8 @@ import threading
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
+
+from txl_tf.errors import UserError
 
 _DESCRIPTOR_LOCK = threading.RLock()  # two threads that swap descriptor 2 would lose it
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
@@ -43,6 +46,38 @@ def quiet_start(*, notice: bool = False) -> Iterator[None]:
     finally:
         if finder in sys.meta_path:
             sys.meta_path.remove(finder)
+
+
+def find_backend() -> tuple[str, str]:
+    """Returns the backend of Keras, and what names it; reads what Keras reads when it is imported.
+
+    Keras itself cannot be imported if the package of its backend is missing.
+    """
+    if name := os.environ.get("KERAS_BACKEND"):
+        return name, "the environment variable KERAS_BACKEND"
+    home = os.path.expanduser("~")
+    home = os.path.join(home if os.access(home, os.W_OK) else "/tmp", ".keras")
+    path = os.path.join(os.path.expanduser(os.environ.get("KERAS_HOME", home)), "keras.json")
+    with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+        content = json.load(file)
+        if isinstance(content, dict) and isinstance(content.get("backend"), str):
+            return content["backend"], f"`{path}`"
+    return "tensorflow", "the default"
+
+
+def check_backend() -> None:
+    """Checks that Keras computes with TensorFlow, before either is imported.
+
+    Raises:
+        UserError: If it has another backend. The message says which names work with it.
+    """
+    name, source = find_backend()
+    if name != "tensorflow":
+        works = "models, layers, presets and configs" if name == "jax" else "presets and configs"
+        raise UserError(
+            f"the backend of Keras must be tensorflow. Received: {name}, from {source}. "
+            f"With {name}, only {works} can be used"
+        )
 
 
 class _Finder:

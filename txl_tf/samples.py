@@ -12,12 +12,12 @@ import numpy as np
 from absl import flags
 
 from txl_tf.apps.pages.html_page import escape, make_html, name_text_class, read_asset
-from txl_tf.cli.flags import define_flag
+from txl_tf.cli.flags import define_flag, define_second_name
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import (
     check_out_files,
-    check_run,
     check_seeds,
+    choose_run,
     define_candidate_flags,
     define_draft_flag,
     define_precision_flag,
@@ -106,7 +106,8 @@ def define_flags() -> flags.FlagValues:
     define("split", str, "test", "Split to draw the contexts from.")
     define("context_len", int, 512, "Number of tokens of each context.", lower_bound=1)
     text = "Number of tokens to generate, and of the text that really followed."
-    define("length", int, 500, text, lower_bound=1)
+    define("max_new_tokens", int, 500, text, lower_bound=1)
+    define_second_name(options, "length", "max_new_tokens")
     define_candidate_flags(options, temperature=1.0)  # as in the paper
     define_seed_flags(options, samples=3)
     define_draft_flag(options)
@@ -123,8 +124,8 @@ def show_samples(options: flags.FlagValues) -> None:
     if options.html and options.html == options.json:
         raise flags.Error(f"--html and --json must name two files. Received: {options.html}")
     check_out_files(options, "html", "json")
-    check_run(options.run)
-    records = open_run_records(options.run, options.data_dir)
+    choose_run(options)
+    records = open_run_records(options.run, options.data_dir, options.split)
 
     from txl_tf.architecture import check_transformer
     from txl_tf.data.files import write_json, write_text
@@ -170,11 +171,12 @@ def draw_starts(n_tokens: int, options: flags.FlagValues) -> list[int]:
     All positions that leave room for the context and the text after it are equally likely. With
     more samples, the first positions stay the same.
     """
-    n_needed = options.context_len + options.length
+    n_needed = options.context_len + options.max_new_tokens
     if n_tokens < n_needed:
         raise UserError(
-            f"split {options.split} must hold at least --context_len + --length tokens. Received: "
-            f"{n_tokens:,} tokens, --context_len={options.context_len} --length={options.length}"
+            f"split {options.split} must hold at least --context_len + --max_new_tokens tokens. "
+            f"Received: {n_tokens:,} tokens, --context_len={options.context_len} "
+            f"--max_new_tokens={options.max_new_tokens}"
         )
     rng = np.random.default_rng(options.seed)
     return [int(rng.integers(n_tokens - n_needed + 1)) for _ in range(options.samples)]
@@ -194,7 +196,7 @@ def draw_samples(
     for seed, start in enumerate(starts, options.seed):
         stop = start + options.context_len
         context = tokens.read(start, stop)
-        with Bar("generating", total=options.length, unit="token", leave=False) as bar:
+        with Bar("generating", total=options.max_new_tokens, unit="token", leave=False) as bar:
             session = lm.start(
                 [context],
                 seed=seed,
@@ -202,7 +204,7 @@ def draw_samples(
                 top_k=options.top_k or None,
                 draft_len=options.draft_len,
             )
-            for _ in session.draw_pieces(options.length):
+            for _ in session.draw_pieces(options.max_new_tokens):
                 bar.update(len(session.added[0]) - bar.n)
         drawn = np.asarray(session.added[0])
         reference = tokens.read(stop, stop + len(drawn))

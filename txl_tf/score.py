@@ -22,7 +22,8 @@ from txl_tf.cli.flags import define_flag
 from txl_tf.cli.pipeline_flags import check_pipeline_flags, define_pipeline_flags, make_runner
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import (
-    check_run,
+    check_texts,
+    choose_run,
     define_mask_flag,
     define_precision_flag,
     define_run_flags,
@@ -44,7 +45,7 @@ _FIXED_IN_SAVED_MODELS = (
 
 def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), score_files, argv, rest="files")
+    return run_program(__doc__, define_flags(), score_files, argv, positional="files")
 
 
 def define_flags() -> flags.FlagValues:
@@ -95,7 +96,8 @@ def score_files(options: flags.FlagValues) -> None:
     if options.json:
         options["format"].value = "jsonl"
     _check_flags(options)
-    check_run(options.run, or_saved_model=True)
+    check_texts(options.files)
+    choose_run(options, or_saved_model=True)
     if options.runner:
         _score_with_workers(options)
         return

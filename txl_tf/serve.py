@@ -10,7 +10,7 @@ from absl import flags
 
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.run_flags import check_run, define_precision_flag, define_run_flags
+from txl_tf.cli.run_flags import choose_run, define_precision_flag, define_run_flags
 from txl_tf.errors import require_extra
 
 
@@ -45,7 +45,7 @@ def serve_run(options: flags.FlagValues) -> None:
     """Serves a run until SIGTERM or Ctrl-C."""
     if not options.host:
         raise flags.Error("--host must name an address (is a shell variable not set?)")
-    check_run(options.run)
+    choose_run(options)
     with require_extra("serve", "the server"):
         from txl_tf.apps.server.http_app import HttpApp
     import txl_tf

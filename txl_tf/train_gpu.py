@@ -14,10 +14,8 @@ from absl import flags
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.train_command import run
-from txl_tf.cli.train_flags import define_flags
+from txl_tf.cli.train_flags import MAX_CPU_REPLICAS, define_flags
 from txl_tf.training.cluster import CONNECT_MINUTES
-
-MAX_CPU_REPLICAS = 256  # each needs memory and threads
 
 
 def make_strategy(options: flags.FlagValues) -> Any:

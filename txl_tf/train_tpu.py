@@ -1,5 +1,7 @@
 """Trains and evaluates a Transformer-XL on a TPU.
 
+python -m txl_tf.train_tpu --tpu=name
+python -m txl_tf.train_tpu --tpu=name --cpu_replicas=2
 python -m txl_tf.train_tpu --tpu=name --preset wt103_large --data_dir gs://bucket/wt103 --model_dir gs://bucket/run
 """
 
@@ -12,14 +14,29 @@ from absl import flags
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.train_command import run
-from txl_tf.cli.train_flags import define_flags
+from txl_tf.cli.train_flags import MAX_CPU_REPLICAS, define_flags
 
 
 def make_strategy(options: flags.FlagValues) -> Any:
     """Returns a TPUStrategy; imports tensorflow only after the flags have been read."""
     from txl_tf.training.strategy import make_tpu_strategy
 
-    return make_tpu_strategy(options.tpu, zone=options.tpu_zone, project=options.gcp_project)
+    if options.cpu_replicas:
+        print(
+            f"{options.cpu_replicas} replicas on this machine's CPU (MirroredStrategy) stand in "
+            f"for the TPU {options.tpu}: this tries the command, not the TPU's compiler."
+        )
+    return make_tpu_strategy(
+        options.tpu,
+        zone=options.tpu_zone,
+        project=options.gcp_project,
+        cpu_replicas=options.cpu_replicas,
+    )
+
+
+def count_replicas(options: flags.FlagValues) -> int | None:
+    """Returns the number of replicas; `None` if it is known when training starts."""
+    return options.cpu_replicas or None
 
 
 def main(argv: list[str] = sys.argv) -> int:
@@ -30,7 +47,13 @@ def main(argv: list[str] = sys.argv) -> int:
     define("tpu", str, None, text, required=True)
     define("tpu_zone", str, None, "Cloud zone of the TPU. [default: that of this machine]")
     define("gcp_project", str, None, "Cloud project of the TPU. [default: that of this machine]")
-    return run_program(__doc__, options, lambda options: run(options, make_strategy), argv)
+    text = (
+        "Number of replicas on this machine's CPU that stand in for the TPU, to try the command "
+        "without one; 0 for the TPU."
+    )
+    define("cpu_replicas", int, 0, text, lower_bound=0, upper_bound=MAX_CPU_REPLICAS)
+    train = functools.partial(run, make_strategy=make_strategy, count_replicas=count_replicas)
+    return run_program(__doc__, options, train, argv)
 
 
 if __name__ == "__main__":

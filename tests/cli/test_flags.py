@@ -7,7 +7,13 @@ import pytest
 from absl import flags
 from places import ROOT
 
-from txl_tf.cli.flags import define_flag, define_second_name, format_help, parse_flags
+from txl_tf.cli.flags import (
+    define_flag,
+    define_second_name,
+    format_help,
+    parse_flags,
+    suggest,
+)
 from txl_tf.cli.train_flags import define_flags
 
 
@@ -87,6 +93,50 @@ def test_both_names_of_a_flag_set_one_value():
     define_second_name(options, "food", "fruit")
     parse_flags(options, ["eat.py", "--food=pear"])
     assert (options.fruit, options.food, options["fruit"].present) == ("pear", "pear", 1)
+
+
+@pytest.mark.parametrize("arguments", [["pear", "--ripe"], ["--ripe", "pear"], ["--", "pear"]])
+def test_an_argument_without_a_flag_may_stand_anywhere(arguments):
+    options = flags.FlagValues()
+    define_flag(options, "fruit", str, None, "Fruit to eat.")
+    define_flag(options, "ripe", bool, False, "Is it ripe?")
+    parse_flags(options, ["eat.py", *arguments], positional="fruit")
+    assert options.fruit == "pear"
+
+
+def test_a_second_argument_without_a_flag_is_refused():
+    options = flags.FlagValues()
+    define_flag(options, "fruit", str, None, "Fruit to eat.")
+    with pytest.raises(flags.Error, match=r"--fruit must be given once\. Received: pear and plum"):
+        parse_flags(options, ["eat.py", "pear", "plum"], positional="fruit")
+
+
+def test_a_path_that_tensorflow_cannot_encode_is_refused():
+    with pytest.raises(flags.Error, match=r"--fruit must be UTF-8. Received: 'a\\udcfc'"):
+        read("--fruit=a\udcfc", is_path=True)
+    assert read("--fruit=a\udcfc", is_path=True, multiple=True) == ["a\udcfc"]  # a text file
+
+
+NAMES = ("learning_rate", "warmup_steps", "temperature", "top_k", "top_p", "checkpoint", "n_layer")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("lr", "--learning_rate"),
+        ("temp", "--temperature"),
+        ("ckpt", "--checkpoint"),
+        ("layers", "--n_layer"),
+        ("topk", "--top_k or --top_p"),
+        ("top_k", "--top_k"),
+        ("steps", "--warmup_steps"),
+        ("x", ""),
+        ("hidden_size", ""),
+        ("", ""),
+    ],
+)
+def test_an_abbreviated_or_misspelt_name_has_a_suggestion(name, hint):
+    assert suggest(name, NAMES, prefix="--") == (hint and f" Did you mean {hint}?")
 
 
 def test_help_says_kind_choices_and_default_of_each_flag():

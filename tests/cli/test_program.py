@@ -2,11 +2,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from absl import flags
 
 import txl_tf
+from txl_tf import harness
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import define_threads_flag
@@ -112,7 +114,7 @@ def test_one_flag_may_take_all_that_is_no_flag(arguments, names):
     options, seen = make_options(), []
     define_flag(options, "names", str, [], "Whose.", multiple=True)
     argv = ["bin/count.py", "--folder=x", *arguments]
-    assert run_program("Counts.", options, seen.append, argv, rest="names") == 0
+    assert run_program("Counts.", options, seen.append, argv, positional="names") == 0
     assert seen[0].names == names
 
 
@@ -171,6 +173,34 @@ def test_a_reader_that_has_enough_ends_a_program_without_a_word():
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 141
+
+
+def test_a_closed_standard_error_ends_a_program_with_the_status(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", mock.Mock(write=mock.Mock(side_effect=BrokenPipeError)))
+    assert run("--folders") == 2
+
+
+def test_the_harness_ends_as_quietly_if_its_reader_has_enough(monkeypatch):
+    reading, writing = os.pipe()
+    os.close(reading)
+    monkeypatch.setattr(harness, "run_harness", lambda argv: print("help", end=""))
+    with os.fdopen(writing, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        assert harness.main(["harness", "--help"]) == 141
+
+
+@pytest.mark.parametrize("command", [["-m", "txl_tf", "inspect"], ["-m", "txl_tf.inspect"]])
+def test_paths_and_messages_are_utf8_in_any_locale(command):
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        [sys.executable, *command, "dätä/日"],
+        capture_output=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+        env=os.environ | locale,
+    )
+    assert done.returncode == 1
+    assert "`dätä/日` holds no records" in done.stderr.decode()
 
 
 def test_flags_may_stand_in_a_file(tmp_path):

@@ -30,6 +30,7 @@ NEEDED = {
     "txl_tf.evaluate": ("run",),
     "txl_tf.score": ("run",),
     "txl_tf.attention": ("run",),
+    "txl_tf.generate": ("run",),
 }
 NUMBERS = {"N": "3"}
 # What ends a command whose flags are right: there is no run, no data, no text, or no Beam.
@@ -64,6 +65,7 @@ def complete(program, arguments):
 def check_accepted(program, arguments, monkeypatch):
     """Checks that a command fails for a missing file alone, after its flags have been read."""
     forbid_network(monkeypatch)
+    monkeypatch.setattr("txl_tf.cli.run_flags.find_pretrained", lambda name: name)
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     before = list_files()
     outcome = call(program, *arguments)

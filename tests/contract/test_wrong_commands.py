@@ -61,7 +61,7 @@ PATHS = {
     "page": "run file checkpoint data_dir out",
     "samples": "run checkpoint data_dir html json",
     "inspect": "data_dir",
-    "average": "model_dir",
+    "average": "run",
     "import_release": "source raw_dir out",
     "export_release": "run out checkpoint",
     "verify_release": "source run",

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 import txl_tf
-from txl_tf import generate
+from txl_tf import evaluate, generate
+from txl_tf.data import write_records
 from txl_tf.pretrained import find_pretrained
 
 FOLDER = Path(find_pretrained("pydoc"))
@@ -32,6 +33,19 @@ def test_it_writes_words(lm):
 def test_the_program_continues_a_prompt_with_it(capsys):
     assert generate.main(["generate", str(FOLDER), "--prompt=Return the ", "--length=20"]) == 0
     assert capsys.readouterr().out.startswith("Return the ")
+
+
+def test_its_evaluations_are_not_recorded(lm, tmp_path, capsys):
+    before = sorted(FOLDER.iterdir())
+    data_dir, ids = tmp_path / "data", lm.vocabulary.encode(TEXT)
+    splits = {"valid": [ids]}
+    write_records(data_dir, dataset="text", vocabulary=lm.vocabulary, splits=splits)
+    arguments = [f"--data_dir={data_dir}", "--lanes=1", "--jit=none"]
+    assert evaluate.main(["evaluate", "--run=pydoc", *arguments]) == 0
+    out = capsys.readouterr().out
+    assert "The score is not recorded: nothing is written into the package." in out
+    assert f"tokens      {len(ids) - 1}\n" in out
+    assert sorted(FOLDER.iterdir()) == before
 
 
 def test_a_folder_of_the_user_comes_before_a_model_of_the_same_name(tmp_path, monkeypatch):

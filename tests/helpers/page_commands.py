@@ -49,7 +49,7 @@ def _read_command(text):
     if match is None:
         return None
     name, script, rest = match.groups()
-    program = PROGRAMS[script] if script else FILES.get(name, name)
+    program = PROGRAMS.get(script, "") if script else FILES.get(name, name)
     words = shlex.split(rest, comments=True)
     end = next((index for index, word in enumerate(words) if word in _ENDS), len(words))
     if not program.startswith("txl_tf.") or not words:

@@ -4,6 +4,7 @@ import urllib.error
 
 import numpy as np
 import pytest
+from places import ROOT
 from small_commands import make_arguments, read_log, write_data
 
 from txl_tf import train_gpu, train_tpu
@@ -24,8 +25,8 @@ def test_a_tpu_trains_as_a_gpu_does(data_dir, tmp_path, monkeypatch, two_replica
     """The resolver and the strategy are replaced: everything but the chip."""
     asked = []
 
-    def make(tpu, *, zone, project):
-        asked.append((tpu, zone, project))
+    def make(tpu, *, zone, project, cpu_replicas):
+        asked.append((tpu, zone, project, cpu_replicas))
         return two_replicas
 
     monkeypatch.setattr(strategy, "make_tpu_strategy", make)
@@ -34,7 +35,7 @@ def test_a_tpu_trains_as_a_gpu_does(data_dir, tmp_path, monkeypatch, two_replica
     assert run_main(data_dir, tmp_path / "tpu", *batch, *cloud) == 0
     arguments = make_arguments(data_dir, tmp_path / "gpu", "--dropout=0", "--dropatt=0", *batch)
     assert train_gpu.main(["train_gpu.py", *arguments]) == 0
-    assert asked == [("v5", "us-a", "mine")]
+    assert asked == [("v5", "us-a", "mine", 0)]
     losses = [[line["loss_nats"] for line in read_log(tmp_path / name)] for name in ("tpu", "gpu")]
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
@@ -53,14 +54,27 @@ def test_a_tpu_trains_as_a_gpu_does(data_dir, tmp_path, monkeypatch, two_replica
 def test_a_missing_tpu_is_one_line_with_what_was_tried(
     data_dir, tmp_path, capsys, monkeypatch, error, reason
 ):
+    monkeypatch.chdir(ROOT)
+
     def fail(*_):
         raise error
 
     monkeypatch.setattr("tensorflow.distribute.cluster_resolver.TPUClusterResolver", fail)
     assert run_main(data_dir, tmp_path / "run") == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
-        f"train_tpu.py: no TPU was found with tpu='v5', tpu_zone=None, gcp_project=None: {reason}"
+        f"train_tpu.py: no TPU was found with tpu='v5', tpu_zone=None, gcp_project=None: {reason}. "
+        "python train_gpu.py trains on GPUs or the CPU; --cpu_replicas=2 tries this command on the "
+        "CPU"
     )
+
+
+def test_replicas_on_the_cpu_stand_in_for_a_tpu(data_dir, tmp_path, capsys):
+    arguments = ("--cpu_replicas=2", "--train_batch_size=6", "--train_steps=4")
+    assert run_main(data_dir, tmp_path / "run", *arguments) == 0
+    assert capsys.readouterr().out.startswith(
+        "2 replicas on this machine's CPU (MirroredStrategy) stand in for the TPU v5: "
+    )
+    assert [line["step"] for line in read_log(tmp_path / "run")] == [4]
 
 
 def test_both_programs_have_the_same_flags_but_for_the_devices(monkeypatch):
@@ -78,4 +92,4 @@ def test_both_programs_have_the_same_flags_but_for_the_devices(monkeypatch):
         program.main([name])
     assert seen["tpu"] - seen["gpu"] == {"tpu", "tpu_zone", "gcp_project"}
     hosts = {"connect_minutes"}
-    assert seen["gpu"] - seen["tpu"] == {"num_gpus", "cpu_replicas", *hosts}
+    assert seen["gpu"] - seen["tpu"] == {"num_gpus", *hosts}

@@ -42,12 +42,22 @@ def test_an_unknown_program_is_an_error_of_one_line(capsys):
     assert capsys.readouterr().err == expected
 
 
-def test_an_error_names_the_program_as_the_user_wrote_it(capsys, monkeypatch):
+def test_help_of_a_program_may_be_asked_for_in_both_ways(capsys):
+    assert txl.main(["txl", "inspect", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert txl.main(["txl", "help", "inspect"]) == 0
+    assert capsys.readouterr().out == shown
+    assert txl.main(["txl", "help", "trian"]) == 2
+    assert capsys.readouterr().err == "txl: unknown program trian. Did you mean train?\n"
+
+
+def test_an_error_names_the_program_as_the_user_wrote_it(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     assert txl.main(["bin/txl", "train_gpu"]) == 2
-    assert capsys.readouterr().err.startswith("txl train: --model_dir (or --run) must be given")
-    main = importlib.import_module("txl_tf.generate").main
-    assert main(["/lib/txl_tf/generate.py"]) == 2
-    assert capsys.readouterr().err == "python -m txl_tf.generate: --run must be given\n"
+    assert capsys.readouterr().err.startswith("txl train: --data_dir must be given: ")
+    main = importlib.import_module("txl_tf.export").main
+    assert main(["/lib/txl_tf/export.py"]) == 2
+    assert capsys.readouterr().err == "python -m txl_tf.export: --out must be given\n"
     monkeypatch.setitem(sys.modules, "lm_eval.__main__", None)  # as if it were not installed
     assert txl.main(["bin/txl", "harness"]) == 1
     assert capsys.readouterr().err.startswith("txl harness: the harness needs the package")

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import math
+import re
 import shutil
 import textwrap
 from collections.abc import Callable, Collection, Iterator
@@ -96,6 +97,11 @@ class _OnceFlag(flags.Flag):
 
     def parse(self, argument: Any) -> None:
         parser: Any = self.parser
+        if parser.is_path and parser.kind is str and isinstance(argument, str):
+            try:
+                argument.encode()  # as TensorFlow does
+            except UnicodeEncodeError as error:
+                raise flags.Error(f"--{self.name} must be UTF-8. Received: {argument!r}") from error
         if not self.present or argument is None:
             super().parse(argument)
             return
@@ -135,9 +141,8 @@ class FlagParser(flags.ArgumentParser):
         if rule is None:
             return value
         shown = argument if argument.strip() else repr(argument)
-        nearest = difflib.get_close_matches(argument, self.choices if self.kind is str else (), n=1)
-        hint = f". Did you mean {nearest[0]}?" if nearest else ""
-        raise flags.Error(f"--{self.name} must {rule}. Received: {shown}{hint}")
+        hint = suggest(argument, self.choices if self.kind is str else ())
+        raise flags.Error(f"--{self.name} must {rule}. Received: {shown}{hint and f'.{hint}'}")
 
     def _find_broken_rule(self, value: Any) -> str | None:
         """Returns the rule that a value breaks, to follow "must"; `None` for a valid value."""
@@ -157,40 +162,67 @@ class FlagParser(flags.ArgumentParser):
 
 
 def parse_flags(
-    options: flags.FlagValues,
-    argv: list[str],
-    *,
-    positional: str | None = None,
-    rest: str | None = None,
+    options: flags.FlagValues, argv: list[str], *, positional: str | None = None
 ) -> None:
     """Parses the command line.
 
-    The value of the flag `positional` may be the first argument, without the name of the flag. The
-    flag `rest`, defined with `multiple`, takes all other arguments that are not flags, wherever
-    they are, and all arguments after `--`.
+    The flag `positional` takes the arguments that are not flags, wherever they are, and all
+    arguments after `--`: one, or any number if it was defined with `multiple`.
 
     Raises:
         flags.Error: If a flag is unknown (the message suggests similar ones), is missing, or has a
             value that is not allowed; or if an argument is not a flag.
     """
-    if positional and len(argv) > 1 and not argv[1].startswith("-"):
-        argv = [argv[0], f"--{positional}={argv[1]}", *argv[2:]]
-    options.set_gnu_getopt(rest is not None)  # flags may follow other arguments
+    options.set_gnu_getopt(positional is not None)  # flags may follow other arguments
     try:
         others = options(argv)[1:]
     except flags.UnrecognizedFlagError as error:
-        name = error.flagname.replace("-", "_")
-        # Typing errors only: names that are less alike mean something else.
-        close = difflib.get_close_matches(name, list(options), n=2, cutoff=0.76)
-        hint = f" Did you mean {' or '.join(f'--{name}' for name in close)}?" if close else ""
+        common = [name for name in options if not getattr(options[name].parser, "rare", True)]
+        name, own = error.flagname, list(options)
+        hint = suggest(name, common, prefix="--") or suggest(name, own, prefix="--")
         raise flags.Error(f"unknown flag --{error.flagname}.{hint}") from error
+    if positional is None and others:
+        raise flags.Error(f"only flags are expected. Received: {' '.join(others)}")
+    for text in others:
+        options[str(positional)].parse(text)
     missing = [options[name] for name in options if _is_missing(options[name])]
     if missing:
         raise flags.Error(f"{' and '.join(map(_write_names, missing))} must be given")
-    if rest and others:
-        options[rest].parse(others)
-    elif others:
-        raise flags.Error(f"only flags are expected. Received: {' '.join(others)}")
+
+
+def suggest(name: str, known: Collection[str], *, prefix: str = "") -> str:
+    """Returns a question with the known names that a wrong one may mean, or an empty text.
+
+    They are those that it misspells or abbreviates.
+
+    >>> suggest("tset", ["train", "test"]), suggest("lr", ["learning_rate"], prefix="--")
+    (' Did you mean test?', ' Did you mean --learning_rate?')
+    """
+    name = name.replace("-", "_")
+    # Of flags, typing errors only: names that are less alike mean something else.
+    n, cutoff = (2, 0.76) if prefix else (1, 0.6)
+    near = difflib.get_close_matches(name, known, n=n, cutoff=cutoff)
+    short = [other for other in known if _is_acronym(name, other)]
+    short = short or sorted((other for other in known if _is_short(name, other)), key=len)
+    found = [name] if name in known else list(dict.fromkeys([*near, *short]))[:3]
+    names = [f"{prefix}{other}" for other in found]
+    return f" Did you mean {' or '.join(names)}?" if names else ""
+
+
+def _is_acronym(name: str, other: str) -> bool:
+    """Returns whether a name holds the first letters of the last words of another."""
+    return len(name) > 1 and "".join(word[0] for word in other.split("_") if word).endswith(name)
+
+
+def _is_short(name: str, other: str) -> bool:
+    """Returns whether each word of a name abbreviates, or begins with, a word of another."""
+
+    def is_alike(word: str, whole: str) -> bool:
+        short, long = sorted((word, whole), key=len)
+        return len(short) > 2 and re.match(".*".join(map(re.escape, short)), long) is not None
+
+    words = other.split("_")
+    return all(any(is_alike(word, whole) for whole in words) for word in name.split("_"))
 
 
 def parse_integers(name: str, texts: list[str]) -> tuple[int, ...]:

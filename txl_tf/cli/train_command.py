@@ -20,6 +20,7 @@ from txl_tf.cli.legacy_flags import TRAINING_FLAGS, describe_legacy_flags
 from txl_tf.cli.run_flags import open_data_set
 from txl_tf.cli.train_flags import (
     check_flags,
+    choose_folders,
     evaluates,
     explain_other_config,
     find_data,
@@ -34,6 +35,7 @@ from txl_tf.config.training import RunOptions
 from txl_tf.data.files import check_folder
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError
+from txl_tf.quiet_start import check_backend
 from txl_tf.runs.checkpoint_files import check_exists, find_checkpoint, list_checkpoints
 from txl_tf.runs.folder import OtherConfigError, RunConfig, read_run_options
 from txl_tf.runs.lock import lock_run
@@ -69,6 +71,8 @@ def run(
     check_flags(options)
     for line in describe_legacy_flags(options, TRAINING_FLAGS):
         print(line)
+    check_backend()
+    choose_folders(options)
     _check_paths(options)
     inputs = _open_inputs(options)
     if trains(options):
@@ -99,7 +103,7 @@ def _open_inputs(options: flags.FlagValues) -> Inputs:
     """Opens the objects that the flags name, with every split that the command needs."""
     preset = read_settings(options)
     found = find_run(options.model_dir)
-    data_dir = find_data(options, found)
+    data_dir = find_data(options)
     records = open_data_set(data_dir)
     remembered = read_run_options(options.model_dir) or RunOptions()
     run_options = reraise_as_flag_error(override, remembered, options)

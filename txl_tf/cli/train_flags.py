@@ -22,10 +22,18 @@ from txl_tf.cli.flags import (
     write_value,
 )
 from txl_tf.cli.legacy_flags import TRAINING_FLAGS, define_legacy_flags
-from txl_tf.cli.run_flags import CHECKPOINT_HELP, define_threads_flag
+from txl_tf.cli.run_flags import (
+    CHECKPOINT_HELP,
+    DATA_SETS,
+    RUNS,
+    choose_data_set,
+    define_threads_flag,
+    find_only_data_set,
+    say_default,
+)
 from txl_tf.config import SHAPELESS, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.training import RunOptions
-from txl_tf.data.files import join_path, read_text
+from txl_tf.data.files import is_remote, join_path, read_text
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError, explain_errors, name_program
 from txl_tf.runs.checkpoint_files import is_weights_file, list_checkpoints
@@ -40,6 +48,7 @@ from txl_tf.runs.folder import (
     recall_data,
 )
 
+MAX_CPU_REPLICAS = 256  # each needs memory and threads
 _ANY_SIZE = 2**20  # of a vocabulary: the records decide on it
 
 
@@ -47,9 +56,10 @@ def define_flags() -> flags.FlagValues:
     """Returns the flags of the training command, before parsing."""
     options = flags.FlagValues()
     define = functools.partial(define_flag, options, section="Run")
-    text = "Folder of the records. [default: that of the run]"
+    text = f"Folder of the records. [default: that of the run; else the only one in {DATA_SETS}/]"
     define("data_dir", str, None, text, is_path=True)
-    define("model_dir", str, None, "Folder of the run.", required=True, is_path=True)
+    text = f"Folder of the run. [default: {RUNS}/NAME, with the name of the data's folder]"
+    define("model_dir", str, None, text, is_path=True)
     define_second_name(options, "run", "model_dir")
     text = "Preset whose settings replace the defaults of the flags."
     define("preset", str, None, text, choices=presets.names())
@@ -108,6 +118,20 @@ def check_flags(options: flags.FlagValues) -> None:
         raise flags.Error("--dry_run is for training: pass --do_train too")
     if options.max_eval_batch == 0:
         raise flags.Error("--max_eval_batch must be -1, for all, or positive. Received: 0")
+
+
+def choose_folders(options: flags.FlagValues) -> None:
+    """Gives `model_dir`, and for a new run `data_dir`, their defaults, and prints them."""
+    model_dir = options.model_dir
+    if model_dir is None:
+        data_dir = options.data_dir or find_only_data_set()
+        place = data_dir if is_remote(data_dir) else os.path.abspath(data_dir)
+        name = os.path.basename(place.rstrip("/").removesuffix("/tfrecords"))
+        options["model_dir"].value = join_path(RUNS, name)
+    if options.data_dir is None and not has_run(options.model_dir):
+        options["data_dir"].value = choose_data_set()
+    if model_dir is None:
+        say_default("model_dir", options.model_dir, "named after the data")
 
 
 def read_settings(options: flags.FlagValues) -> presets.Preset | None:
@@ -261,13 +285,10 @@ def find_run(model_dir: str) -> RunConfig | None:
     return read_run_config(model_dir) if has_run(model_dir) else None
 
 
-def find_data(options: flags.FlagValues, found: RunConfig | None) -> str:
+def find_data(options: flags.FlagValues) -> str:
     """Returns the folder of the data, from the flag or from the run."""
     if options.data_dir is not None:
         return str(options.data_dir)
-    if found is None:
-        raise flags.Error("--data_dir must be given: this is a new run")
-
     # The data of its training, or for an imported run the data that came with it.
     data_dir = recall_data(options.model_dir) or find_run_data(options.model_dir)
     if data_dir is None:

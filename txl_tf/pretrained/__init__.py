@@ -14,3 +14,8 @@ def find_pretrained(path: str) -> str:
     """
     is_name = path in _NAMES and not os.path.exists(path)
     return os.path.join(os.path.dirname(__file__), path) if is_name else path
+
+
+def is_pretrained(path: str) -> bool:
+    """Returns whether a path is the folder of such a model, in which nothing may be written."""
+    return os.path.dirname(os.path.realpath(path)) == os.path.realpath(os.path.dirname(__file__))

@@ -132,15 +132,17 @@ def score_checkpoint(
     lanes: EvaluationLanes,
     checkpoint: Checkpoint,
     *,
-    model_dir: str,
+    model_dir: str | None,
     split: str,
     max_segments: int | None = None,
 ) -> Outcome:
-    """Scores lanes with a loaded checkpoint and appends the score to `evaluations.jsonl`."""
+    """Scores lanes with a loaded checkpoint, and records the score in the run folder if any."""
     with ScoreBar(split) as bar:
         score = evaluator.score_lanes(lanes, max_segments=max_segments, report=bar.show)
     dynamic = evaluator.reader.dynamic
     outcome = Outcome(score, split, checkpoint, lanes, evaluator.config, dynamic, bar.seconds)
+    if model_dir is None:
+        return outcome
     try:
         append_json_line(os.path.join(model_dir, EVALUATIONS_NAME), outcome.make_record())
     except StorageError as error:  # the score, which may have taken hours, is still printed

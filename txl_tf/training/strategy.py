@@ -4,7 +4,7 @@ import urllib.error
 
 import tensorflow as tf
 
-from txl_tf.errors import UserError, explain, explain_errors
+from txl_tf.errors import UserError, explain, explain_errors, name_program
 from txl_tf.training.cluster import CONNECT_MINUTES, Cluster, read_cluster, wait_for_processes
 from txl_tf.training.signals import end_on_interrupt, stop_at_once
 
@@ -36,9 +36,7 @@ def make_gpu_strategy(
         return _make_cluster_strategy(cluster, gpus, connect_minutes)
     if gpus:
         return tf.distribute.MirroredStrategy([f"GPU:{index}" for index in range(len(gpus))])
-    if cpu_replicas > 1:
-        _divide_cpu(cpu_replicas)
-    return tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(cpu_replicas)])
+    return _make_cpu_strategy(cpu_replicas)
 
 
 def count_replicas(*, num_gpus: int | None = None, cpu_replicas: int = 1) -> int:
@@ -78,9 +76,16 @@ def _make_cluster_strategy(
 
 
 def make_tpu_strategy(
-    tpu: str, *, zone: str | None = None, project: str | None = None
-) -> tf.distribute.TPUStrategy:
-    """Returns a strategy over all cores of a TPU; see the flags of `train_tpu`."""
+    tpu: str, *, zone: str | None = None, project: str | None = None, cpu_replicas: int = 0
+) -> tf.distribute.TPUStrategy | tf.distribute.MirroredStrategy:
+    """Returns a strategy over all cores of a TPU; see the flags of `train_tpu`.
+
+    `cpu_replicas` on this machine's CPU stand in for the cores: TPUStrategy needs a TPU, so
+    MirroredStrategy divides the lanes and adds the gradients as it does.
+    """
+    if cpu_replicas:
+        tf.config.set_visible_devices([], "GPU")
+        return _make_cpu_strategy(cpu_replicas)
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu, zone, project)
         tf.config.experimental_connect_to_cluster(resolver)
@@ -92,7 +97,17 @@ def make_tpu_strategy(
         if isinstance(error, urllib.error.URLError):  # the server that describes cloud machines
             reason = "this machine is not in Google Cloud, or has no network"
         tried = f"tpu={tpu!r}, tpu_zone={zone!r}, gcp_project={project!r}"
-        raise UserError(f"no TPU was found with {tried}: {reason}") from error
+        raise UserError(
+            f"no TPU was found with {tried}: {reason}. {name_program('train_gpu')} trains on GPUs "
+            "or the CPU; --cpu_replicas=2 tries this command on the CPU"
+        ) from error
+
+
+def _make_cpu_strategy(n_replicas: int) -> tf.distribute.MirroredStrategy:
+    """Returns a strategy over parts of the CPU."""
+    if n_replicas > 1:
+        _divide_cpu(n_replicas)
+    return tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(n_replicas)])
 
 
 def _divide_cpu(n_devices: int) -> None:

@@ -1,6 +1,7 @@
 """Reading the records of a data set at any position."""
 
 import bisect
+import difflib
 import hashlib
 import os
 import zlib
@@ -183,8 +184,10 @@ class Records:
             RecordError: If there is no such split.
         """
         if name not in self._splits:
+            near = difflib.get_close_matches(name, self.splits, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
             raise RecordError(
-                f"`{self.data_dir}` has no split {name!r}; it has {', '.join(self.splits)}."
+                f"`{self.data_dir}` has no split {name!r}; it has {', '.join(self.splits)}.{hint}"
             )
         return self._splits[name]
 
