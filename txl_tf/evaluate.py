@@ -171,12 +171,12 @@ def evaluate_run(options: flags.FlagValues) -> None:
     if lanes.n_lanes < config.evaluation.eval_batch_size:
         say(f"Split {split} has only {lanes.n_lanes} segments: that many lanes are used.")
     say(f"Scoring {split} with {describe_evaluation(config.evaluation, lanes)}.")
-    is_shipped = is_pretrained(options.run)
-    if is_shipped:
-        say("The score is not recorded: nothing is written into the package.")
     if options.tune:
         _tune(evaluator, lanes, options.max_segments)
         return
+    is_shipped = is_pretrained(options.run)
+    if is_shipped:
+        say("The score is not recorded: nothing is written into the package.")
     outcome = score_checkpoint(
         evaluator,
         lanes,

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from absl import flags
 
+import txl_tf
 from txl_tf import generate
 from txl_tf.cli.flags import parse_flags
 from txl_tf.cli.run_flags import (
@@ -160,6 +161,8 @@ def test_another_backend_is_one_line(name, works, monkeypatch, capsys):
         f"generate: the backend of Keras must be tensorflow. Received: {name}, from the "
         f"environment variable KERAS_BACKEND. With {name}, only {works}"
     )
+    with pytest.raises(UserError, match="the backend of Keras must be tensorflow"):
+        txl_tf.load("pydoc")
 
 
 def test_another_backend_in_the_settings_of_keras_names_the_file(tmp_path, monkeypatch):
