@@ -34,6 +34,7 @@ from txl_tf.preparation.options import (
     PrepareOptions,
 )
 from txl_tf.preparation.prepare import prepare, print_summary
+from txl_tf.quiet_start import check_backend
 
 
 def main(argv: list[str] = sys.argv) -> int:
@@ -61,6 +62,7 @@ def define_flags() -> flags.FlagValues:
 
 def make_records(options: flags.FlagValues) -> None:
     """Makes the data set that the flags describe, and prints a summary."""
+    check_backend()  # tensorflow_text imports Keras
     # TensorFlow splits words and subwords on the CPU; it should not take the memory of a GPU.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     made = make_options(options)

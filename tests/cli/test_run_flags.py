@@ -7,7 +7,7 @@ import pytest
 from absl import flags
 
 import txl_tf
-from txl_tf import generate
+from txl_tf import generate, make_tfrecords
 from txl_tf.cli.flags import parse_flags
 from txl_tf.cli.run_flags import (
     choose_out,
@@ -161,6 +161,8 @@ def test_another_backend_is_one_line(name, works, monkeypatch, capsys):
         f"generate: the backend of Keras must be tensorflow. Received: {name}, from the "
         f"environment variable KERAS_BACKEND. With {name}, only {works}"
     )
+    assert make_tfrecords.main(["prepare", "--dataset=pydoc"]) == 1
+    assert "the backend of Keras must be tensorflow" in capsys.readouterr().err
     with pytest.raises(UserError, match="the backend of Keras must be tensorflow"):
         txl_tf.load("pydoc")
 

@@ -1,5 +1,6 @@
 """The program for TPUs, with the chip replaced by logical devices of the CPU."""
 
+import socket
 import urllib.error
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from places import ROOT
 from small_commands import make_arguments, read_log, write_data
 
+import txl_tf
 from txl_tf import train_gpu, train_tpu
 from txl_tf.training import strategy
 
@@ -66,6 +68,13 @@ def test_a_missing_tpu_is_one_line_with_what_was_tried(
         "python train_gpu.py trains on GPUs or the CPU; --cpu_replicas=2 tries this command on the "
         "CPU"
     )
+
+
+def test_an_address_without_a_tpu_is_not_waited_for():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]  # nobody listens there once it is closed
+    with pytest.raises(txl_tf.UserError, match=r"no TPU was found with .*: Connection refused"):
+        strategy.make_tpu_strategy(f"grpc://127.0.0.1:{port}")
 
 
 def test_replicas_on_the_cpu_stand_in_for_a_tpu(data_dir, tmp_path, capsys):

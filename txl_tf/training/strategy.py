@@ -1,5 +1,6 @@
 """The distribution strategies of a run: GPUs, CPU, several hosts, TPU."""
 
+import socket
 import urllib.error
 
 import tensorflow as tf
@@ -7,6 +8,8 @@ import tensorflow as tf
 from txl_tf.errors import UserError, explain, explain_errors, name_program
 from txl_tf.training.cluster import CONNECT_MINUTES, Cluster, read_cluster, wait_for_processes
 from txl_tf.training.signals import end_on_interrupt, stop_at_once
+
+CONNECT_SECONDS = 60.0  # to wait for the address of a TPU
 
 
 def make_gpu_strategy(
@@ -88,6 +91,10 @@ def make_tpu_strategy(
         return _make_cpu_strategy(cpu_replicas)
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu, zone, project)
+        address = resolver.master()
+        if address.startswith("grpc://"):  # TensorFlow would wait for it without a limit
+            host, _, port = address.removeprefix("grpc://").rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
