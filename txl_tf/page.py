@@ -43,7 +43,7 @@ def define_flags() -> flags.FlagValues:
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
     define_run_flags(options)
-    text = "Text file; the name of the flag may be omitted. A dash is standard input."
+    text = "Text file. A dash is standard input."
     define("file", str, [], f"{text} [default: -]", is_path=True, multiple=True)
     text = "Treatment of bytes that are not UTF-8: an error, or a replacement character."
     define("encoding_errors", str, "strict", text, choices=get_args(EncodingErrors))

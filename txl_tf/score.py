@@ -53,7 +53,7 @@ def define_flags() -> flags.FlagValues:
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
     define_run_flags(options)
-    text = "Text file to score; the name of the flag may be omitted. A dash is standard input."
+    text = "Text file to score. A dash is standard input."
     define("files", str, [], text, is_path=True, multiple=True)
     units = ("line", "document", "file")
     define("by", str, "file", "Unit that receives a score.", choices=units)

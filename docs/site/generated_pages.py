@@ -63,6 +63,8 @@ def make_command_pages() -> Iterator[tuple[str, str]]:
             is_code = paragraph.startswith("python ")
             shown = paragraph.replace(f"python -m {module.__name__} ", f"txl {command} ")
             lines += [indent(shown, "    ") if is_code else paragraph, ""]
+        if called.called and (positional := called.call_args.kwargs.get("positional")):
+            lines += [f"Arguments without a flag are for `--{positional}`.", ""]
         sections: dict[str, list[str]] = {}
         for flag in map(options.__getitem__, options):
             title = f"{flag.parser.section}, rarely needed" if flag.parser.rare else ""

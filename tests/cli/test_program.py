@@ -118,6 +118,12 @@ def test_one_flag_may_take_all_that_is_no_flag(arguments, names):
     assert seen[0].names == names
 
 
+def test_help_says_which_flag_takes_the_arguments_without_one(capsys):
+    argv = ["bin/count.py", "--help"]
+    assert run_program("Counts.", make_options(), print, argv, positional="folder") == 0
+    assert "Arguments without a flag are for --folder. " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("arguments", [[], ["--place=a"], ["--place=a,gs://b/c"]])
 def test_a_flag_that_names_files_takes_their_names(arguments):
     options = flags.FlagValues()

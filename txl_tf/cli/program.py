@@ -53,7 +53,8 @@ def run_program(
             listed = format_help(options, full="--helpfull" in argv)
             command = r"python -m txl_tf\.(\w+)"
             shown = re.sub(command, lambda found: name_program(found[1]), description or name)
-            print(f"{shown}\n\n{listed}\n\n{_VERSION_HELP}")
+            others = f"Arguments without a flag are for --{positional}. " if positional else ""
+            print(f"{shown}\n\n{listed}\n\n{others}{_VERSION_HELP}")
             return 0
         if "--version" in argv[1:]:
             with quiet_start():

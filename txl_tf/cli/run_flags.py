@@ -41,7 +41,6 @@ _MAX_LISTED = 10  # of them
 def define_run_flag(options: flags.FlagValues, *, multiple: bool = False) -> None:
     """Defines the flag of a run that is read, which `choose_run` chooses; "run" takes its value."""
     text = f"Folder of the run, or {DEFAULT}, the model that comes with the package."
-    text += " Give it once for each run of a group." if multiple else ""
     text += f" [default: the only run under {RUNS}/; {DEFAULT} if there is none]"
     define_flag(options, "run", str, None, text, is_path=True, multiple=multiple)
     define_second_name(options, "model_dir", "run")
