@@ -33,17 +33,25 @@ class StoppedError(Exception):
 def explain(error: BaseException) -> str:
     """Returns the reason of an error of the system or of a library, on one line.
 
-    It is the text of an `OSError` without number and path, else the first line of the message
-    without TensorFlow's notes to its developers.
+    It is the text of an `OSError` without number and path, the byte that is not UTF-8, or else the
+    first line of the message without TensorFlow's notes to its developers.
 
     >>> explain(ValueError("{{function_node f}} disk full [Op:SaveV2]"))
     'disk full'
     >>> explain(FileNotFoundError(2, "No such file or directory", "a.txt"))
     'No such file or directory'
     """
+    if isinstance(error, UnicodeDecodeError):
+        byte = f"byte 0x{error.object[error.start]:02x} at offset {error.start}"
+        return f"{byte} ({error.reason}); {convert_encoding()}"
     message = getattr(error, "strerror", None) or str(error)
     first, *_ = str(message).splitlines() or [""]
     return re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", "", first).strip() or type(error).__name__
+
+
+def convert_encoding(encoding: str = "LATIN1") -> str:
+    """Returns how to convert a text to UTF-8, for messages."""
+    return f"if it is in {encoding}, iconv -f {encoding} -t UTF-8 converts it"
 
 
 # The programs that `txl` and the project's folder have under other names than their modules.

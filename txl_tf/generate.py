@@ -29,7 +29,8 @@ from txl_tf.cli.run_flags import (
     define_run_flags,
     define_seed_flags,
 )
-from txl_tf.errors import UserError, explain_errors
+from txl_tf.data.text.text_files import read_small_text
+from txl_tf.errors import UserError, explain, explain_errors
 
 if TYPE_CHECKING:
     from txl_tf.generation.session import Session
@@ -222,16 +223,15 @@ def _read_prompts(options: flags.FlagValues) -> list[str]:
     if options.prompt is not None:
         prompts = list(options.prompt)
     elif options.prompt_file not in (None, "-"):
-        with open(options.prompt_file, encoding="utf-8", errors="surrogateescape") as file:
-            prompts = [file.read()]
+        text = read_small_text(options.prompt_file)
+        prompts = [text.replace("\r\n", "\n").replace("\r", "\n")]
     else:
         prompts = [_read_standard_input(is_wanted=options.prompt_file == "-")]
     for prompt in prompts:
         try:
             prompt.encode("utf-8", errors="surrogateescape").decode("utf-8")
         except UnicodeDecodeError as error:
-            byte = f"byte 0x{error.object[error.start]:02x} at offset {error.start}"
-            raise UserError(f"the prompt is not UTF-8: {byte}") from error
+            raise UserError(f"the prompt is not UTF-8: {explain(error)}") from error
     return prompts
 
 
@@ -260,7 +260,7 @@ def _read_standard_input(*, is_wanted: bool) -> str:
 def _accept_all_bytes() -> None:
     """Makes the standard input read bytes that are not UTF-8, too, which are refused later."""
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+        sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")
 
 
 if __name__ == "__main__":

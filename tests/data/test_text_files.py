@@ -142,6 +142,70 @@ def test_a_nul_is_no_part_of_a_word(tmp_path):
         read(tmp_path / "a", "word", encoding_errors="replace")
 
 
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        (
+            "schön\n".encode("latin-1"),
+            "if it is in LATIN1, iconv -f LATIN1 -t UTF-8 converts it; -",
+        ),
+        ("\ufeffa\n".encode("utf-16-le"), "if it is in UTF-16, iconv -f UTF-16 -t UTF-8 converts"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\n", r"is it a text\?; --"),
+        (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", r"is it a text\?; --"),
+    ],
+)
+def test_what_to_do_about_bytes_that_are_no_utf8_is_said(tmp_path, text, advice):
+    (tmp_path / "a").write_bytes(text)
+    with pytest.raises(UserError, match=rf"is not UTF-8 \(.*\); {advice}.*=replace continues"):
+        read(tmp_path / "a", "char")
+
+
+def test_binary_data_are_read_as_bytes_with_a_warning(tmp_path, capsys):
+    (tmp_path / "a").write_bytes(b"\x7fELF\0\0")
+    (tmp_path / "b").write_bytes(b"%PDF-1.7\n")
+    (tmp_path / "c").write_bytes(b"a text\n")
+    assert read(tmp_path / "*") == b"\x7fELF\0\0%PDF-1.7\na text\n"
+    assert capsys.readouterr().err == (
+        f"warning: read as it is, but it does not look like text: {tmp_path}/a, {tmp_path}/b\n"
+    )
+
+
+MARK = "\ufeff".encode()
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("level", ["char", "word", "subword"])
+def test_a_byte_order_mark_is_left_out_where_a_file_begins(tmp_path, level, capsys):
+    (tmp_path / "a").write_bytes(MARK + b"the first file\n" + MARK + b"the\n")
+    (tmp_path / "b").write_bytes(MARK)
+    (tmp_path / "c").write_bytes(MARK + b"c\n")
+    source = TextSource(find_files([f"{tmp_path}/*"]), level)
+    chunks = list(source.iterate_chunks())
+    assert b"".join(c.text for c in chunks) == b"the first file\n" + MARK + b"the\nc\n"
+    assert [c.text[:3] for c in chunks if c.begins_file] == [b"the", b"c\n"]
+    assert capsys.readouterr().err == ""
+
+
+def test_a_stretch_within_a_file_has_no_byte_order_mark(tmp_path):
+    (tmp_path / "a").write_bytes(b"a\n" + MARK + b"b\n")
+    source = TextSource((TextFile(tmp_path / "a", start=2),), "char")
+    assert b"".join(chunk.text for chunk in source.iterate_chunks()) == MARK + b"b\n"
+
+
+def test_level_byte_keeps_a_byte_order_mark_and_says_so(tmp_path, capsys):
+    (tmp_path / "a").write_bytes(MARK + b"a")
+    assert read(tmp_path / "a") == read(tmp_path / "a") == MARK + b"a"
+    assert capsys.readouterr().err == (
+        f"warning: level byte keeps the byte order mark that begins {tmp_path}/a\n"
+    )
+
+
+def test_a_fault_behind_a_byte_order_mark_has_its_place_in_the_file(tmp_path):
+    (tmp_path / "a").write_bytes(MARK + b"a\nb\xff")
+    with pytest.raises(UserError, match=r"line 2, byte offset 6: byte 0xff"):
+        read(tmp_path / "a", "char")
+
+
 @pytest.mark.usefixtures("small_chunks")
 def test_a_parser_gets_pieces_that_end_at_a_space(tmp_path):
     (tmp_path / "a").write_bytes(b"101 102 103 104 105 106 107 108\n109")

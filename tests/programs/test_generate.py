@@ -1,3 +1,4 @@
+import gzip
 import io
 import json
 import os
@@ -66,6 +67,16 @@ def test_drafts_give_the_same_text(run, capsys):
 def test_the_prompt_may_come_by_standard_input(run, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("so it"))
     assert call(run, "--length=0") == 0
+    assert capsys.readouterr().out == "so it\n"
+
+
+def test_a_byte_order_mark_is_no_part_of_a_prompt(run, tmp_path, capsys, monkeypatch):
+    text = "\ufeffso it".encode()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert call(run, "--length=0") == 0
+    assert capsys.readouterr().out == "so it\n"
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(text))
+    assert call(run, f"--prompt_file={tmp_path}/a.txt.gz", "--length=0") == 0
     assert capsys.readouterr().out == "so it\n"
 
 
@@ -267,7 +278,10 @@ def test_no_standard_input_is_one_line(run, capsys, monkeypatch):
 
 
 def test_a_prompt_that_is_not_utf_8_is_one_line(run, capsys, monkeypatch):
-    line = "generate: the prompt is not UTF-8: byte 0xff at offset 3\n"
+    line = (
+        "generate: the prompt is not UTF-8: byte 0xff at offset 3 (invalid start byte); if it is "
+        "in LATIN1, iconv -f LATIN1 -t UTF-8 converts it\n"
+    )
     assert call(run, "--prompt", os.fsdecode("é ".encode() + b"\xff")) == 1
     assert capsys.readouterr() == ("", line)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("é ".encode() + b"\xff")))

@@ -230,10 +230,10 @@ def hash_file(path: str) -> str:
 
 
 def read_text(path: str) -> str:
-    """Returns the text of a file in UTF-8."""
+    """Returns the text of a file in UTF-8, without a byte order mark."""
     not_text = explain_errors(f"`{path}` is not UTF-8", UnicodeDecodeError)
     with access_path(path), _open_text(path, "r") as file, not_text:
-        return file.read()
+        return file.read().removeprefix("\ufeff")
 
 
 def write_text(path: str, text: str) -> None:

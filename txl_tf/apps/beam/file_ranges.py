@@ -6,7 +6,6 @@ boundaries, so files are split without being read.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from txl_tf.data.text.documents import DocumentFinder
 from txl_tf.data.text.text_files import Chunk, TextFile
@@ -30,8 +29,7 @@ def divide_files(
     n_bytes = 0
     for file in files:
         size = file.stored_size
-        is_packed = file.member is not None or Path(file.path).suffix in (".gz", ".xz")
-        is_divided = ranges and not is_packed and size > piece_bytes
+        is_divided = ranges and size > piece_bytes and not file.is_packed
         if group and (is_divided or n_bytes + size > piece_bytes):
             yield tuple(group)
             group, n_bytes = [], 0

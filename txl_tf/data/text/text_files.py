@@ -1,30 +1,33 @@
 """Reading text files of any size, one chunk at a time."""
 
-import gzip
+import functools
+import io
 import itertools
-import lzma
 import os
+import sys
 import zipfile
-import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from glob import glob
 from pathlib import Path
-from typing import IO, Literal, NamedTuple, cast
+from typing import IO, Any, Literal, NamedTuple, cast
 
 from txl_tf.data.files import Storage, get_storage, is_remote
-from txl_tf.errors import UserError, explain_errors
+from txl_tf.data.text.packed_files import Pipe, explain_damage, find_packing, open_unpacked
+from txl_tf.errors import UserError, convert_encoding, explain_errors
 
 EncodingErrors = Literal["strict", "replace"]
 CHUNK_BYTES = 2**22
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_HEAD_BYTES = 512  # in which binary data usually have a NUL
 # The text between two places to cut is held in memory, and a small .zip can unpack to any size.
 _MAX_UNCUT_BYTES = 2**26
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A text file, or a range of its bytes; .gz, .xz and .zip are unpacked as they are read."""
+    """A text file, or a range of its bytes; packed files are unpacked as they are read."""
 
     path: Path | str  # an address only with `use_storage`
     member: str | None = None  # of a .zip
@@ -43,9 +46,15 @@ class TextFile:
         if self.member is not None:
             with zipfile.ZipFile(self.find_stored()) as archive:
                 return archive.getinfo(self.member).file_size - self.start
-        if self._suffix in (".gz", ".xz"):
-            return None
-        return self.stored_size - self.start
+        return None if self.is_packed else self.stored_size - self.start
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the text is packed, by itself or in a .zip, by its first bytes."""
+        if self.member is not None:
+            return True
+        with explain_damage(str(self)), self._open_stored() as stored:
+            return find_packing(stored, str(self)) is not None
 
     @property
     def stored_size(self) -> int:
@@ -57,13 +66,9 @@ class TextFile:
             raise FileNotFoundError(2, "No such file or directory", str(self.path))
         return size
 
-    @property
-    def _suffix(self) -> str:
-        return os.path.splitext(self.path)[1]
-
     def iterate_blocks(self, size: int = CHUNK_BYTES) -> Iterator[bytes]:
         """Yields the text in blocks."""
-        with _explain_damage(str(self)), self._open() as file:
+        with explain_damage(str(self)), self._open() as file:
             if self.start:
                 file.seek(self.start)
             left = self.stop - self.start if self.stop is not None else None
@@ -78,18 +83,29 @@ class TextFile:
         before = replace(self, start=0, stop=self.start, continues=False)
         return sum(block.count(b"\n") for block in before.iterate_blocks())
 
-    def _open(self) -> IO[bytes]:
-        if self.member is not None:
-            with zipfile.ZipFile(self.find_stored()) as archive:
-                return archive.open(self.member)  # it stays open when the archive is closed
-        if self._suffix == ".gz":
-            if not self.stored_size:
-                raise EOFError("it is empty")  # Python would read it as an empty text
-            return cast(IO[bytes], gzip.open(self.find_stored()))
-        if self._suffix == ".xz":
-            return lzma.open(self.find_stored())
+    def check(self) -> None:
+        """Raises a `UserError` if the file is an archive, damaged, or packed in another way."""
+        with explain_damage(str(self)), self._open():
+            pass
+
+    @contextmanager
+    def _open(self) -> Iterator[IO[bytes]]:
+        is_member = self.member is not None
+        with (
+            self._open_stored() as stored,
+            open_unpacked(stored, str(self), is_member=is_member) as file,
+        ):
+            yield file
+
+    def _open_stored(self) -> Any:
+        """Returns the file as it is stored, or the member of a .zip; it has a method `peek`."""
         stored = self.find_stored()
-        return stored if not isinstance(stored, Path) else open(stored, "rb", buffering=0)
+        if self.member is not None:
+            with zipfile.ZipFile(stored) as archive:
+                return archive.open(self.member)  # it stays open when the archive is closed
+        if isinstance(stored, Path):
+            return open(stored, "rb")
+        return stored if hasattr(stored, "peek") else io.BufferedReader(cast(io.RawIOBase, stored))
 
     def find_stored(self) -> Path | IO[bytes]:
         """Returns the path of the file as it is stored; opens it if it is at an address."""
@@ -112,8 +128,8 @@ class StandardInput(TextFile):
         """Unknown."""
         return None
 
-    def _open(self) -> IO[bytes]:
-        return open(0, "rb", buffering=0, closefd=False)
+    def _open_stored(self) -> Any:
+        return Pipe(io.FileIO(0, closefd=False))
 
 
 class Chunk(NamedTuple):
@@ -146,19 +162,33 @@ class TextSource:
     def iterate_chunks(self) -> Iterator[Chunk]:
         """Yields the text, a few megabytes at a time.
 
-        At level "word", a line break is added to a file whose last line has none.
+        A byte order mark at the beginning of a file is left out, but not at level "byte". At level
+        "word", a line break is added to a file whose last line has none.
         """
+        marked, binary = [], []
         for file in self.files:
             begins_file, begins_line = not file.continues, True
             offset = n_lines = 0
             for text in self._iterate_texts(file):
                 checked = self._check(text, file, offset, n_lines)
-                yield Chunk(checked, begins_file, begins_line)
-                begins_file, begins_line = False, checked.endswith(b"\n")
+                if offset == file.start == 0:
+                    if _is_binary(text):
+                        binary.append(str(file))
+                    if self.level != "byte":
+                        checked = checked.removeprefix(BYTE_ORDER_MARK)
+                    elif text.startswith(BYTE_ORDER_MARK):
+                        marked.append(str(file))
+                if checked:
+                    yield Chunk(checked, begins_file, begins_line)
+                    begins_file, begins_line = False, checked.endswith(b"\n")
                 offset += len(text)
                 n_lines += text.count(b"\n")
             if self.level == "word" and not begins_line:
                 yield Chunk(b"\n", False, False)
+        if marked:
+            _warn(f"level byte keeps the byte order mark that begins {_list_some(marked)}")
+        if binary:
+            _warn(f"read as it is, but it does not look like text: {_list_some(binary)}")
 
     def _iterate_texts(self, file: TextFile) -> Iterator[bytes]:
         if self.parse is None:
@@ -176,7 +206,8 @@ class TextSource:
         if self.level == "word" and b"\0" in text:
             place = text.index(b"\0")
             lines = n_lines + text.count(b"\n", 0, place)
-            self._fail(file, lines, offset + place, "a NUL byte, which no word may contain")
+            what = "a NUL byte, which no word may contain; is it a text?"
+            self._fail(file, lines, offset + place, what)
         if self.level == "byte" or text.isascii():
             return text
         try:
@@ -185,40 +216,67 @@ class TextSource:
             if self.encoding_errors == "replace":
                 return text.decode("utf-8", errors="replace").encode("utf-8")
             what = f"byte 0x{text[error.start]:02x}, which is not UTF-8 ({error.reason})"
+            advice = f"{_advise_on_encoding(text)}; --encoding_errors=replace continues"
             lines = n_lines + text.count(b"\n", 0, error.start)
-            self._fail(file, lines, offset + error.start, what)
+            self._fail(file, lines, offset + error.start, f"{what}; {advice}.")
         return text
 
     def _fail(self, file: TextFile, lines: int, offset: int, what: str) -> None:
-        advice = "--encoding_errors=replace continues" if "UTF-8" in what else "is it a text?"
         if self.parse is not None:  # lines and offsets are those of the parsed text
-            raise UserError(f"`{file}`: {what}; {advice}.")
+            raise UserError(f"`{file}`: {what}")
         lines += file.count_lines_before()
-        raise UserError(
-            f"`{file}`, line {lines + 1}, byte offset {file.start + offset}: {what}; {advice}."
-        )
+        raise UserError(f"`{file}`, line {lines + 1}, byte offset {file.start + offset}: {what}")
+
+
+def _is_binary(text: bytes) -> bool:
+    return b"\0" in text[:_HEAD_BYTES] or text.startswith(b"%PDF-")
+
+
+def _advise_on_encoding(text: bytes) -> str:
+    """Returns what to do about a piece of a text that is not UTF-8."""
+    if text.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return convert_encoding("UTF-16")
+    return "is it a text?" if _is_binary(text) else convert_encoding()
+
+
+@functools.cache
+def _warn(line: str) -> None:
+    """Prints a warning, once in a process: a text may be read several times."""
+    print(f"warning: {line}", file=sys.stderr)
+
+
+def read_small_text(path: str | Path) -> str:
+    """Returns the text of a small file in UTF-8, unpacked and without a byte order mark."""
+    data = b"".join(TextFile(path).iterate_blocks())
+    with explain_errors(f"`{path}` is not UTF-8", UnicodeDecodeError):
+        return data.decode("utf-8-sig")
 
 
 def find_files(patterns: Sequence[str]) -> tuple[TextFile, ...]:
     """Returns the files that match patterns, with `*`, `?`, `[...]` and `**` as in a shell.
 
     The files of each pattern and the members of a .zip are in the order of their names. A file that
-    several patterns match is listed once, and a line about it is printed.
+    several patterns match is listed once, and a warning about it is printed.
     """
     paths: dict[str, str] = {}  # paths as given, by absolute path
     repeated: dict[str, None] = {}
-    for path in itertools.chain.from_iterable(map(_match_files, patterns)):
+    matched = (_match_files(pattern, is_one=len(patterns) == 1) for pattern in patterns)
+    for path in itertools.chain.from_iterable(matched):
         key = path if is_remote(path) else os.path.abspath(path)
         if key in paths:
             repeated[paths[key]] = None
         paths.setdefault(key, path)
     if repeated:
-        print(f"Given more than once, but read once: {_list_some(repeated)}.")
+        line = f"given more than once, but read once: {_list_some(repeated)}; a copy is read again"
+        print(f"warning: {line}", file=sys.stderr)
     return tuple(file for path in paths.values() for file in _list_texts(path))
 
 
-def _match_files(pattern: str) -> list[str]:
-    """Returns the paths or addresses of the files that match a pattern; none is an error."""
+def _match_files(pattern: str, *, is_one: bool) -> list[str]:
+    """Returns the paths or addresses of the files that match a pattern; none is an error.
+
+    `is_one` says that no other pattern is given.
+    """
     if is_remote(pattern):
         found = files = _demand_storage(pattern).find(pattern)
     else:
@@ -227,7 +285,8 @@ def _match_files(pattern: str) -> list[str]:
         found = [expanded] if os.path.isfile(expanded) else sorted(glob(expanded, recursive=True))
         files = [path for path in found if os.path.isfile(path)]
     if not files:
-        raise UserError(_explain_no_file(pattern, found))
+        note = "" if is_one else " Commas separate names; write ? for a comma in a name."
+        raise UserError(_explain_no_file(pattern, found) + note)
     return files
 
 
@@ -313,25 +372,14 @@ def find_cut(text: bytes, level: str) -> int:
     return len(text) if len(text) >= 4 else 0
 
 
-@contextmanager
-def _explain_damage(name: str) -> Iterator[None]:
-    """Re-raises the errors of unpacking a file as `UserError`."""
-    try:
-        yield
-    except RuntimeError as error:
-        # A .zip with a password, or with a compression that Python does not support.
-        raise UserError(f"`{name}` cannot be unpacked: {error}") from error
-    except (EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, OSError) as error:
-        if isinstance(error, OSError) and error.filename is not None:
-            raise  # the file is missing or unreadable
-        raise UserError(f"`{name}` is damaged: {error}") from error
-
-
 def _list_texts(name: str) -> list[TextFile]:
     path = name if is_remote(name) else Path(name)
-    if os.path.splitext(name)[1] != ".zip":
-        return [TextFile(path)]
-    with _explain_damage(name), zipfile.ZipFile(TextFile(path).find_stored()) as archive:
+    if os.path.splitext(name)[1].lower() != ".zip":
+        file = TextFile(path)
+        if not is_remote(name):
+            file.check()
+        return [file]
+    with explain_damage(name), zipfile.ZipFile(TextFile(path).find_stored()) as archive:
         members = sorted({name for name in archive.namelist() if not name.endswith("/")})
     if not members:
         raise UserError(f"`{path}` contains no file.")
