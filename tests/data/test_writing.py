@@ -8,6 +8,7 @@ from txl_tf.data.records.format import RecordError
 from txl_tf.data.records.reading import open_records, read_ids, verify_records
 from txl_tf.data.records.writing import write_records
 from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.errors import UserError
 
 LETTERS = Vocabulary("char", tuple("abcdefg"))
 IDS = np.random.default_rng(5).integers(0, 7, 101)
@@ -98,6 +99,22 @@ def test_an_interrupted_write_leaves_the_older_data_set_whole(tmp_path, error):
         write(tmp_path, interrupt(error), overwrite=True)
     assert list_files(tmp_path) == before
     verify_records(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    def fail(self, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("txl_tf.data.records.writing._HashedFile.write", fail)
+    with pytest.raises(
+        UserError, match=rf"`{tmp_path}` cannot be written: No space left on device"
+    ):
+        write(tmp_path)
+
+
+def test_a_text_that_cannot_be_read_meanwhile_is_named_itself(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"'a\.txt'"):
+        write(tmp_path, interrupt(FileNotFoundError(2, "No such file or directory", "a.txt")))
 
 
 def test_an_id_outside_the_vocabulary_is_named_with_its_place(tmp_path):

@@ -36,6 +36,7 @@ from txl_tf.data.records.reading import read_info
 from txl_tf.data.temporary_folders import work_aside
 from txl_tf.data.text.codec import NO_OFFSETS
 from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.errors import StorageError, explain
 
 TOKENS_PER_RECORD, TOKENS_PER_SHARD = 8192, 2**27
 _GAPS_PER_BLOCK = 2**16
@@ -106,7 +107,7 @@ def write_records(
         dataset, vocabulary, tuple(cutoffs), tokens_per_record, {}, made_from=made_from or {}
     )
     records_per_shard = max(1, tokens_per_shard // tokens_per_record)
-    with _work_aside(folder) as aside:
+    with _explain_writing(folder), _work_aside(folder) as aside:
         shards: dict[str, tuple[Shard, ...]] = {}
         documents: dict[str, DocumentsFile] = {}
         for name, chunks in splits.items():
@@ -281,6 +282,19 @@ def _work_aside(data_dir: str) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory() as name:
         yield Path(name)
+
+
+@contextmanager
+def _explain_writing(folder: str) -> Iterator[None]:
+    """Re-raises errors of writing, such as a full disk, which name no file or a temporary one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise  # a text that cannot be read
+        raise StorageError(
+            f"`{folder}` cannot be written: {explain(error.__cause__ or error)}"
+        ) from error
 
 
 def _escape(symbol: str, level: str) -> str:
