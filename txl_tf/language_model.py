@@ -302,7 +302,10 @@ class LanguageModel(GenerationMixin, ExportMixin):
             raise UserError("the model has no records of its own: pass `data_dir`, their folder")
         records = open_records(data_dir)
         if self.vocabulary is not None and records.vocabulary != self.vocabulary:
-            raise UserError(f"`{records.data_dir}` has another vocabulary than the model")
+            raise UserError(
+                f"`{records.data_dir}` has another vocabulary than the model. Make the records "
+                "with --vocab_file RUN/vocabulary.json"
+            )
         check_records(records, self.config, self.evaluation, split)
         evaluation, reader = self.evaluation, None
         config = self._choose_dynamic(dynamic)

@@ -9,7 +9,7 @@ from txl_tf.data.text.characters import CharacterCodec
 from txl_tf.data.text.vocabulary import Vocabulary
 
 FUZZ = settings(max_examples=61, deadline=None, derandomize=True)
-BYTES = Vocabulary.learn("byte", [b"abracadabra"], every_byte=True)
+BYTES = Vocabulary.learn("byte", [b"abracadabra", bytes(range(256))])
 # All that Python takes for a character, lone surrogates too.
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=()), max_size=41)
 

@@ -79,4 +79,4 @@ def test_bytes_are_shown_as_bytes(tmp_path, capsys):
     flags = ["--dataset=text", f"--train={tmp_path}/a.txt", f"--data_dir={tmp_path}/records"]
     assert make_tfrecords.main(["make_tfrecords.py", *flags]) == 0
     _, text, _ = run(capsys, tmp_path / "records")
-    assert "symbols: b'a' b'" in text
+    assert r"symbols: b'\x00' b'\x01' " in text

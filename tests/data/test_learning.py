@@ -83,12 +83,6 @@ def test_characters_may_be_few():
     assert vocabulary.decode(vocabulary.encode("abcd")) == "ab??"
 
 
-def test_every_byte_follows_those_that_occur():
-    vocabulary, _ = learn("byte", "\2\2\1", every_byte=True)
-    rest = [str(byte) for byte in range(256) if byte not in (1, 2)]
-    assert vocabulary.symbols == ("2", "1", *rest)
-
-
 def test_the_space_has_the_place_of_its_count_unless_it_is_rare():
     vocabulary, _ = learn("char", "a b b  ", space="_")
     assert vocabulary == Vocabulary("char", ("_", "b", "a"), space="_")

@@ -8,7 +8,7 @@ from txl_tf.data.text.vocabulary import Vocabulary
 
 TEXTS = ["the cät\n\nsat", "", "\n", " on\u3000the  文字 🜁\n", "THE\r\ncat\0!"]
 VOCABULARIES = {
-    "byte": Vocabulary.learn("byte", ["the cat\n"], every_byte=True),
+    "byte": Vocabulary.learn("byte", [b"the cat\n", bytes(range(256))]),
     "char": Vocabulary.learn("char", TEXTS, space="_"),
     "word": Vocabulary.learn("word", TEXTS),
     "marked words": Vocabulary.learn("word", TEXTS, line_start="<S>", line_end="<S>"),

@@ -6,7 +6,7 @@ import pytest
 from txl_tf.data.text.vocabulary import Vocabulary, choose_prefix
 from txl_tf.errors import UserError
 
-BYTES = Vocabulary.learn("byte", [b"abracadabra"], every_byte=True)
+BYTES = Vocabulary.learn("byte", [b"abracadabra", bytes(range(256))])
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import gzip
 import json
 
 import numpy as np
@@ -52,8 +53,35 @@ def test_a_symbol_that_is_there_twice_is_named_with_both_lines(read):
 
 
 def test_a_file_that_is_no_utf8_is_refused(read):
-    with pytest.raises(UserError, match=r"txt` is not a vocabulary: .* can't decode byte 0xff"):
+    with pytest.raises(UserError, match=r"txt` is not UTF-8: byte 0xff at offset 2 .* iconv -f"):
         read(b"a\n\xff\n")
+
+
+@pytest.mark.parametrize(("name", "pack"), [("vocab.txt", bytes), ("vocab.txt.gz", gzip.compress)])
+def test_a_byte_order_mark_is_no_part_of_the_first_word(read, name, pack):
+    assert read(pack(b"\xef\xbb\xbfthe\na\n"), name=name).symbols == ("the", "a")
+
+
+def test_a_json_may_begin_with_a_byte_order_mark(read):
+    text = '\ufeff{"level": "char", "symbols": ["a"]}'
+    assert read(text, "char", "vocabulary.json").symbols == ("a",)
+
+
+@pytest.mark.parametrize("line", ["new york", "new 5 york", "the 5 7", "the to", "a\0b"])
+def test_a_line_with_more_than_a_word_and_a_number_is_refused(read, line):
+    with pytest.raises(UserError, match=r"vocabulary: line 2 must be a word, .* Received: '"):
+        read(f"a\n{line}\nb\n")
+
+
+@pytest.mark.parametrize("count", ["5", "-3.25", "1e-5", "1,024"])
+def test_a_number_may_follow_a_word(read, count):
+    assert read(f"the {count}\n").symbols == ("the",)
+
+
+def test_words_that_lower_case_removes_are_refused(read):
+    assert read("<S>\nUNK\na\n", unknown="UNK", lower_case=True).symbols == ("<S>", "UNK", "a")
+    with pytest.raises(UserError, match=r"no text contains 'The', 'Ä', 'B' and other words with"):
+        read("The\nÄ\na\nB\nC\n", lower_case=True)
 
 
 def test_a_symbol_a_line_is_for_words(read):
@@ -62,7 +90,7 @@ def test_a_symbol_a_line_is_for_words(read):
 
 
 VOCABULARIES = {
-    "byte": Vocabulary.learn("byte", ["ab"], every_byte=True),
+    "byte": Vocabulary.learn("byte", [b"ab", bytes(range(256))]),
     "char": Vocabulary.learn("char", ["a bé"], space="_", unknown="a"),
     "word": Vocabulary.learn("word", ["a b"], line_end="</s>", lower_case=True),
     "subword": Vocabulary.learn("subword", ["the cat sat\n" * 3], max_symbols=269),

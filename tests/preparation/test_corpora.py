@@ -1,5 +1,6 @@
 """The data sets as the 2019 release made them, from the files that it read."""
 
+import json
 import shutil
 
 import numpy as np
@@ -126,6 +127,16 @@ def test_pydoc_can_encode_every_byte(monkeypatch, tmp_path):
     monkeypatch.setattr("txl_tf.preparation.plan.read_standard_library", lambda: splits)
     assert make_tfrecords.main(["x", "--dataset=pydoc", f"--data_dir={tmp_path}"]) == 0
     records = open_records(tmp_path)
-    assert records.vocabulary.symbols[:4] == ("97", "110", "98", "0")
+    assert read_ids(tmp_path, "train").tolist() == list(b"banana")
     assert len(records.vocabulary) == 256
     assert records.split("valid").document_starts.tolist() == [0, 1]
+
+
+def test_pydoc_may_have_the_vocabulary_of_a_run(monkeypatch, tmp_path):
+    splits = {"train": [b"banana"], "valid": [b"x"], "test": [b"y"]}
+    monkeypatch.setattr("txl_tf.preparation.plan.read_standard_library", lambda: splits)
+    symbols = [str(byte) for byte in range(255, -1, -1)]
+    (tmp_path / "v.json").write_text(json.dumps({"level": "byte", "symbols": symbols}))
+    flags = [f"--data_dir={tmp_path}/records", f"--vocab_file={tmp_path}/v.json"]
+    assert make_tfrecords.main(["x", "--dataset=pydoc", *flags]) == 0
+    assert read_ids(tmp_path / "records", "train").tolist() == [255 - byte for byte in b"banana"]

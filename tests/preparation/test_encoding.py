@@ -7,7 +7,7 @@ import pytest
 from txl_tf.data.records.writing import TokenChunk
 from txl_tf.data.text.documents import DocumentFinder
 from txl_tf.data.text.text_files import Chunk
-from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.data.text.vocabulary import EVERY_BYTE, Vocabulary
 from txl_tf.preparation.encoding import (
     SplitCounts,
     count_literal,
@@ -18,7 +18,7 @@ from txl_tf.preparation.encoding import (
 
 TEXT = "文字 é\n\nzwölf 🜁 ja\nnein\n\n\né ja\n \n\nja zwölf"
 VOCABULARIES = {
-    "byte": Vocabulary.learn("byte", [TEXT, " ="], every_byte=True),
+    "byte": Vocabulary("byte", EVERY_BYTE),
     "char": Vocabulary.learn("char", [TEXT, " ="]),
     "word": Vocabulary.learn("word", [TEXT, " ="], line_end="</s>"),
     "words": Vocabulary.learn("word", [TEXT, " ="]),  # blank lines have no tokens

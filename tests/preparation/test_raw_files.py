@@ -1,3 +1,4 @@
+import gzip
 import zipfile
 
 import pytest
@@ -97,10 +98,19 @@ def test_text8_must_be_one_character_at_a_time():
         parse_text8(b"a ab")
 
 
-def test_a_raw_text8_must_not_hold_the_symbol_of_the_space(tmp_path):
-    source = make_source(TEXT8, (TextFile(write(tmp_path / "text8", b"a_b")),), is_release=False)
-    with pytest.raises(UserError, match=r"not text8: it holds '_'"):
+@pytest.mark.parametrize(
+    ("text", "symbol"), [(b"a_b", "_"), (b"aBc", "B"), (b"a\nb", r"\\n"), ("aéb".encode(), "é")]
+)
+def test_text8_has_27_symbols(tmp_path, text, symbol):
+    source = make_source(TEXT8, (TextFile(write(tmp_path / "text8", text)),), is_release=False)
+    with pytest.raises(UserError, match=rf"text8 has 27 symbols, .* such as '{symbol}'; --dataset"):
         read(source)
+
+
+def test_a_raw_file_that_is_cut_must_be_unpacked(tmp_path):
+    file = TextFile(write(tmp_path / "text8", gzip.compress(b"a b")))
+    with pytest.raises(UserError, match=r"text8` must be unpacked first: it is cut into splits"):
+        cut_raw(TEXT8, file, valid_size=1, test_size=1)
 
 
 @pytest.mark.parametrize(
@@ -129,24 +139,49 @@ def test_enwik8_in_numbers_may_be_cut_anywhere(tmp_path, monkeypatch):
     assert read(make_source(ENWIK8, (file,), is_release=True)) == bytes(range(256)) * 3
 
 
+def cut(texts, fraction, level, folder):
+    """Returns the texts of the splits train and valid of some files."""
+    files = tuple(TextFile(write(folder / str(n), text)) for n, text in enumerate(texts))
+    held_out = hold_out(files, fraction, level)
+    return [b"".join(b"".join(f.iterate_blocks()) for f in held_out[s]) for s in ("train", "valid")]
+
+
+@pytest.mark.parametrize("level", ["byte", "word"])
 @pytest.mark.parametrize("fraction", [0.04, 0.3, 0.61])
-def test_valid_is_a_fraction_of_the_end_cut_at_a_line(tmp_path, fraction):
+def test_valid_is_a_fraction_of_the_end_cut_at_a_line(tmp_path, fraction, level):
     texts = [b"".join(b"%d\n" % n for n in part) for part in (range(97), range(97, 211), [5])]
-    files = tuple(TextFile(write(tmp_path / str(n), text)) for n, text in enumerate(texts))
-    cut = {
-        name: read(make_source(ENWIK8, part, is_release=False))
-        for name, part in hold_out(files, fraction).items()
-    }
+    train, valid = cut(texts, fraction, level, tmp_path)
     whole = b"".join(texts)
-    assert cut["train"] + cut["valid"] == whole
-    assert cut["train"].endswith(b"\n")
-    assert abs(len(cut["valid"]) - fraction * len(whole)) <= len(b"210\n")
+    assert train + valid == whole
+    assert train.endswith(b"\n")
+    assert abs(len(valid) - fraction * len(whole)) <= len(b"210\n")
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+@pytest.mark.parametrize("level", ["byte", "char"])
+def test_one_line_is_cut_before_a_character(tmp_path, level, end):
+    text = "文字🜁" * 13 + end
+    train, valid = cut([text.encode()], 0.3, level, tmp_path)
+    assert train.decode() + valid.decode() == text
+    assert abs(len(valid) - 0.3 * len(text.encode())) < 4
+
+
+def test_a_line_that_ends_far_away_is_cut_before_a_character(tmp_path, monkeypatch):
+    monkeypatch.setattr("txl_tf.preparation.raw_files._CUT_BYTES", 5)
+    assert cut([b"a" * 13 + b"\n" + b"b"], 0.5, "char", tmp_path) == [b"a" * 8, b"a" * 5 + b"\nb"]
+
+
+def test_a_file_may_be_the_end_of_the_training_text(tmp_path):
+    assert cut([b"one line", b"ab"], 0.5, "byte", tmp_path) == [b"one l", b"ineab"]
+    assert cut([b"one line\n", b"ab"], 0.5, "byte", tmp_path) == [b"one line\n", b"ab"]
 
 
 def test_what_cannot_be_cut_is_an_error(tmp_path):
     line = TextFile(write(tmp_path / "a", b"one line"))
-    with pytest.raises(UserError, match=r"must leave text.* to both splits"):
-        hold_out((line,), 0.5)
+    with pytest.raises(UserError, match=r"must leave text to both splits; words and subwords are"):
+        hold_out((line,), 0.5, "word")
+    with pytest.raises(UserError, match=r"must leave text to both splits"):
+        hold_out((line,), 0.01, "char")
     packed = TextFile(write(tmp_path / "b.gz", b"packed"))
     with pytest.raises(UserError, match=r"needs unpacked files\. Received: .*b\.gz"):
-        hold_out((line, packed), 0.5)
+        hold_out((line, packed), 0.5, "char")

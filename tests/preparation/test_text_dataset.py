@@ -80,9 +80,22 @@ def test_a_text_comes_back_at_every_level(files, level):
     assert call(folder, *flags, f"--level={level}", *sizes) == 0
     assert read_text(folder / "records", "train") == TEXT
     assert read_text(folder / "records", "valid") == "the mat\n"
-    vocabulary = open_records(folder / "records").vocabulary
-    assert vocabulary.level == level
-    assert level != "byte" or len(vocabulary) == 256
+    assert open_records(folder / "records").vocabulary.level == level
+
+
+def test_the_ids_of_bytes_are_the_bytes(files):
+    folder, flags = files
+    assert call(folder, *flags) == 0
+    assert read_ids(folder / "records", "train").tolist() == list(TEXT.encode())
+    assert open_records(folder / "records").vocabulary.symbols == tuple(map(str, range(256)))
+
+
+def test_bytes_may_have_other_ids_by_a_vocabulary_that_is_brought(files):
+    folder, flags = files
+    symbols = [str(byte) for byte in range(255, -1, -1)]
+    (folder / "v.json").write_text(json.dumps({"level": "byte", "symbols": symbols}))
+    assert call(folder, *flags, f"--vocab_file={folder}/v.json") == 0
+    assert read_ids(folder / "records", "valid").tolist() == [255 - byte for byte in b"the mat\n"]
 
 
 def test_many_files_of_many_kinds_are_read_in_order(tmp_path):

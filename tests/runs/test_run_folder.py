@@ -149,7 +149,8 @@ def test_a_run_may_know_ids_alone(tmp_path):
 
 
 def test_records_without_a_vocabulary_do_not_fit_a_run_with_one(folder):
-    with pytest.raises(UserError, match="on records with another vocabulary"):
+    remedy = r"--level word --vocab_file \S*/vocabulary\.json --train"
+    with pytest.raises(UserError, match=rf"on records with another vocabulary\..*{remedy}"):
         check_run_folder(str(folder), CONFIG, None)
 
 

@@ -35,14 +35,14 @@ from txl_tf.config import SHAPELESS, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.training import RunOptions
 from txl_tf.data.files import is_remote, join_path, read_text
 from txl_tf.data.records.reading import Records
-from txl_tf.errors import UserError, explain_errors, name_program
+from txl_tf.errors import UserError, explain_errors
 from txl_tf.runs.checkpoint_files import is_weights_file, list_checkpoints
 from txl_tf.runs.folder import (
-    VOCABULARY_NAME,
     OtherConfigError,
     RunConfig,
     find_run_data,
     has_run,
+    name_preparation,
     read_run_config,
     read_run_vocabulary,
     recall_data,
@@ -309,12 +309,9 @@ def find_start(options: flags.FlagValues, records: Records) -> ModelConfig | Non
         return None
     vocabulary = read_run_vocabulary(folder)
     if vocabulary not in (None, records.vocabulary):
-        known = shlex.quote(join_path(folder, VOCABULARY_NAME))
         raise UserError(
             f"`{records.data_dir}` has another vocabulary than `{folder}`, so the weights of that "
-            "run cannot be used. To make records with the vocabulary of the run: "
-            f"{name_program('make_tfrecords')} --dataset text --level {vocabulary.level} "
-            f"--vocab_file {known} --train FILES --valid FILES --data_dir NEW_DATA_DIR"
+            f"run cannot be used. {name_preparation(folder, vocabulary)}"
         )
     if not (options.preset or options.config):
         print(f"The model is that of {folder}, except for flags given here.")

@@ -38,6 +38,7 @@ class CorpusSpec:
     learning: LearningOptions = field(default_factory=LearningOptions)
     unknown: str | None = None  # the symbol for unknown words, if the vocabulary has it
     vocabulary_file: str | None = None  # in `--raw_dir`, instead of a learned vocabulary
+    every_byte: bool = False  # whether the symbols are all bytes, in order, and none are counted
     documents: str = "none"  # a rule of `txl_tf.data.text.documents`
     separator: str | None = None  # the line that ends a document, if the rule is "separator"
     cutoffs: tuple[int, ...] = ()  # the first ids of the second and later bins
@@ -254,8 +255,7 @@ CORPORA = {
         CorpusSpec(
             "pydoc",
             "byte",
-            counted=("train",),
-            learning=LearningOptions(every_byte=True),
+            every_byte=True,
             documents="file",
         ),
     )

@@ -31,7 +31,8 @@ DATASETS_OF_OPTION: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys((*SPLITS, "valid_fraction"), (TEXT,)),
     **dict.fromkeys(("level", "documents", "document_separator"), (TEXT,)),
     **dict.fromkeys(("min_count", "max_symbols", "special", "unknown", "lower_case"), (TEXT,)),
-    **dict.fromkeys(("line_end", "vocab_file", "cutoffs"), (TEXT,)),
+    **dict.fromkeys(("line_end", "cutoffs"), (TEXT,)),
+    "vocab_file": ("pydoc", TEXT),
 }
 # Options that are not compared: the records list the files themselves, by name and size.
 _WITHOUT_EFFECT = ("raw_dir", "vocab_file", "num_workers", *SPLITS)

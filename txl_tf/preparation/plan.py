@@ -1,16 +1,19 @@
 """The plan of a data set: its texts, its vocabulary if that is given, and its properties."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from txl_tf.data.text.learning import LearningOptions
 from txl_tf.data.text.text_files import Chunk, EncodingErrors, TextFile, TextSource
-from txl_tf.data.text.vocabulary import Vocabulary, read_vocabulary_file
+from txl_tf.data.text.vocabulary import EVERY_BYTE, Vocabulary, read_vocabulary_file
 from txl_tf.errors import UserError
 from txl_tf.preparation.corpora import CORPORA, CorpusSpec
 from txl_tf.preparation.options import TEXT, PrepareOptions
 from txl_tf.preparation.raw_files import RawFiles
 from txl_tf.preparation.standard_library import read_standard_library
+
+_NOT_TEXT8 = re.compile(rb"[\x80-\xff]+|[^a-z ]")
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def make_plan(options: PrepareOptions, files: RawFiles) -> Plan:
             )
             for split, found in files.splits.items()
         }
-    vocabulary = None
+    vocabulary = Vocabulary("byte", EVERY_BYTE) if corpus.every_byte else None
     if files.vocabulary is not None:
         vocabulary = read_vocabulary_file(
             files.vocabulary, corpus.level, corpus.learning, corpus.unknown
@@ -80,7 +83,6 @@ def choose_corpus(options: PrepareOptions) -> CorpusSpec:
         special=options.special or (),
         min_count=options.min_count,
         max_symbols=options.max_symbols,
-        every_byte=options.level == "byte",
         unknown=options.unknown,
         lower_case=options.lower_case,
         line_end=(options.line_end or None) if options.level == "word" else None,
@@ -90,6 +92,7 @@ def choose_corpus(options: PrepareOptions) -> CorpusSpec:
         options.level,
         counted=("train",),
         learning=learning,
+        every_byte=options.level == "byte",
         unknown=options.unknown,
         documents=options.documents if options.document_separator is None else "separator",
         separator=options.document_separator,
@@ -123,6 +126,10 @@ def make_source(
 
 
 def _check_text8(text: bytes) -> bytes:
-    if b"_" in text:
-        raise UserError("this is not text8: it holds '_', the symbol for a space")
+    other = _NOT_TEXT8.search(text)
+    if other:
+        raise UserError(
+            "text8 has 27 symbols, the letters a to z and the space. This file has others, such as "
+            f"{other[0].decode('utf-8', 'backslashreplace')!r}; --dataset text takes any text"
+        )
     return text

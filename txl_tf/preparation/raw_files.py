@@ -8,12 +8,14 @@ from pathlib import Path
 
 from txl_tf.data.download import fetch, unpack
 from txl_tf.data.text.text_files import TextFile, describe_overlap, find_files
+from txl_tf.data.text.vocabulary import CHARACTER_LEVELS
 from txl_tf.errors import UserError, name_program
 from txl_tf.preparation.corpora import CORPORA, HELD_OUT_BYTES, SPLITS, CorpusSpec
 from txl_tf.preparation.options import TEXT, PrepareOptions
 
 Splits = Mapping[str, tuple[TextFile, ...]]
 _MAX_SPACE = 2**16  # bytes of white space at an end of a split of text8
+_CUT_BYTES = 2**16  # in which a line must end so that characters are cut there
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,11 @@ def find_raw_files(options: PrepareOptions) -> RawFiles | None:
             if warning := describe_overlap(split, splits[split], splits["train"]):
                 print(warning, file=sys.stderr)
         if options.valid_fraction is not None:
-            splits |= hold_out(splits["train"], options.valid_fraction)
+            splits |= hold_out(splits["train"], options.valid_fraction, options.level)
         return RawFiles(splits, options.vocab_file)
     corpus = CORPORA[options.dataset]
     if not corpus.layouts:
-        return RawFiles({})
+        return RawFiles({}, options.vocab_file)
     vocabulary = options.raw_dir / corpus.vocabulary_file if corpus.vocabulary_file else None
     if vocabulary is not None and not vocabulary.is_file():
         return None
@@ -81,30 +83,51 @@ def find_raw_files(options: PrepareOptions) -> RawFiles | None:
     return None
 
 
-def hold_out(files: tuple[TextFile, ...], fraction: float) -> dict[str, tuple[TextFile, ...]]:
-    """Cuts a fraction of the bytes, whole lines, from the end of files: train and valid."""
+def hold_out(
+    files: tuple[TextFile, ...], fraction: float, level: str
+) -> dict[str, tuple[TextFile, ...]]:
+    """Cuts a fraction of the bytes from the end of files, at the end of a line: train and valid.
+
+    At levels "byte" and "char", a text whose next line end is far or is its own end is cut before a
+    character.
+    """
     sizes = [file.size for file in files]
     if None in sizes:
         raise UserError(
             f"`valid_fraction` needs unpacked files. Received: {files[sizes.index(None)]}"
         )
-    left = round((1 - fraction) * sum(size or 0 for size in sizes))  # bytes for train
+    after = sum(size or 0 for size in sizes)  # bytes of the files to come
+    left = round((1 - fraction) * after)  # bytes for train
     train, valid = [], []
     for file, size in zip(files, sizes, strict=True):
         assert size is not None
+        after -= size
         cut = min(left, size)
         left -= cut
         if 0 < cut < size:
-            blocks = replace(file, start=cut - 1).iterate_blocks(2**16)
-            cut = min(size, cut + _count_until_line_end(blocks) - 1)
+            cut = _find_cut(file, cut, level, end=0 if after else size)
         train += [replace(file, stop=cut)] * (cut > 0)
         valid += [replace(file, start=cut, stop=size)] * (cut < size)
     if not train or not valid:
         raise UserError(
-            "`valid_fraction` must leave text, which is cut at ends of lines, to both splits. "
-            f"Received: valid_fraction={fraction}"
+            "`valid_fraction` must leave text to both splits; words and subwords are cut at ends "
+            f"of lines alone. Received: valid_fraction={fraction}"
         )
     return {"train": tuple(train), "valid": tuple(valid)}
+
+
+def _find_cut(file: TextFile, place: int, level: str, *, end: int) -> int:
+    """Returns the offset from `place` on to cut a file at; not `end`, if that is possible."""
+    rest = replace(file, start=place - 1)
+    if level not in CHARACTER_LEVELS:
+        return place + _count_until_line_end(rest.iterate_blocks(_CUT_BYTES)) - 1
+    head = _read(replace(rest, stop=place - 1 + _CUT_BYTES))
+    cut = place + head.find(b"\n")
+    if cut < place or cut == end:
+        # All bytes of a character but the first have 10 as their highest bits.
+        following = head[1:4]
+        cut = place + len(following) - len(following.lstrip(bytes(range(0x80, 0xC0))))
+    return cut
 
 
 def _count_until_line_end(blocks: Iterable[bytes]) -> int:
@@ -161,7 +184,8 @@ def cut_raw(
     Sizes are in bytes. The splits of text8 are stripped of spaces at both ends.
     """
     size = file.size
-    assert size is not None
+    if size is None:
+        raise UserError(f"`{file}` must be unpacked first: it is cut into splits")
     ends = (size - valid_size - test_size, size - test_size, size)
     if ends[0] <= 0:
         raise UserError(

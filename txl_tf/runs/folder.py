@@ -246,10 +246,21 @@ def check_vocabulary(model_dir: str, vocabulary: Vocabulary) -> None:
     """Checks that a run has a given vocabulary."""
     found = read_run_vocabulary(model_dir)
     if found != vocabulary:
+        remedy = "" if found is None else f". {name_preparation(model_dir, found)}"
         raise UserError(
             f"`{model_dir}` holds a run on records with {'no' if found is None else 'another'} "
-            "vocabulary. Pass the run's own --data_dir, or another run"
+            f"vocabulary. Pass the run's own --data_dir, or another run{remedy}"
         )
+
+
+def name_preparation(folder: str, vocabulary: Vocabulary) -> str:
+    """Returns how to make records with the vocabulary of a run, for messages."""
+    known = shlex.quote(join_path(folder, VOCABULARY_NAME))
+    return (
+        f"To make records with the vocabulary of the run: {name_program('make_tfrecords')} "
+        f"--dataset text --level {vocabulary.level} --vocab_file {known} --train FILES "
+        "--valid FILES --data_dir NEW_DATA_DIR"
+    )
 
 
 def check_config(model_dir: str, config: RunConfig) -> RunConfig:

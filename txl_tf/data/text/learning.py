@@ -27,7 +27,6 @@ LEVELS_OF_OPTION: dict[str, tuple[str, ...]] = {
     "special": ("word",),
     "min_count": ("char", "word"),
     "max_symbols": ("char", "word", "subword"),
-    "every_byte": ("byte",),
     **LEVELS_OF_FIELD,
 }
 
@@ -42,7 +41,6 @@ class LearningOptions:
     max_symbols: int | None = None
     # As in `Vocabulary`; must not occur, and becomes a symbol only if the texts contain a space.
     space: str | None = None
-    every_byte: bool = False  # also add the bytes that do not occur, last and in byte order
     unknown: str | None = None  # as in `Vocabulary`; follows the special symbols if it is absent
     lower_case: bool = False
     line_start: str | None = None  # a special symbol, as is `line_end`
@@ -91,8 +89,6 @@ def choose_fields(
             raise UserError(f"`space` must not occur in `texts`. Received: space={space!r}")
         counts = {space if symbol == " " else symbol: n for symbol, n in counts.items()}
     symbols = choose_symbols(counts, options)
-    if options.every_byte:
-        symbols += [byte for byte in map(str, range(256)) if byte not in counts]
     n_left_out = n_counted - len(counts.keys() & set(symbols))
     if n_left_out:
         report(f"Symbols left out of the vocabulary: {n_left_out:,}")

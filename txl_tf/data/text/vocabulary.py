@@ -1,6 +1,7 @@
 """The symbols of a data set and their ids, and the levels at which a text is split into symbols."""
 
 import json
+import re
 import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,13 +16,17 @@ from txl_tf.data.text.characters import CharacterCodec
 from txl_tf.data.text.codec import Codec, Encoded
 from txl_tf.data.text.learning import LEVELS_OF_FIELD, LearningOptions, learn_fields
 from txl_tf.data.text.subwords import BYTES, FIRST_BYTE, NEWLINE, UNKNOWN, SubwordCodec
+from txl_tf.data.text.text_files import read_small_text
 from txl_tf.data.text.words import WHITE_SPACE, WordCodec
 from txl_tf.errors import UserError, explain_errors
 
 Level = Literal["byte", "char", "word", "subword"]
 CHARACTER_LEVELS = ("byte", "char")  # at which a token is a character
 LEVELS: tuple[str, ...] = get_args(Level)
-_NUMBERS = frozenset(map(str, range(256)))
+EVERY_BYTE = tuple(map(str, range(256)))  # as symbols of level "byte"
+_NUMBERS = frozenset(EVERY_BYTE)
+# What may follow a word in a file of words, such as a count or the logarithm of a probability.
+_COUNT = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?", re.IGNORECASE)
 # The rule for a symbol, in words and as a function.
 SYMBOL_RULES: dict[str, tuple[str, Callable[[str], bool]]] = {
     "byte": ("the decimal number of a byte", _NUMBERS.__contains__),
@@ -325,23 +330,28 @@ def read_vocabulary_file(
 ) -> Vocabulary:
     """Reads a vocabulary from a file of the user.
 
-    The file is a .json as in a run folder, or has one word per line in the order of their ids; what
-    follows the word in its line, such as a count, is ignored.
+    The file is a .json as in a run folder, or has one word per line in the order of their ids; a
+    number after the word, such as its count, is ignored. Words that no text can hold are refused.
 
     In the 2019 code: `_build_from_file`.
     """
+    text = read_small_text(path)
     damage = (AttributeError, TypeError, ValueError, RecursionError, UserError)
     with explain_errors(f"`{path}` is not a vocabulary", *damage):
         if path.suffix == ".json":
-            vocabulary = Vocabulary.from_json(json.loads(path.read_bytes()))
+            vocabulary = Vocabulary.from_json(json.loads(text))
             if vocabulary.level != level:
                 raise UserError(f"it has {vocabulary.level}s, not {level}s")
             return vocabulary if unknown is None else replace(vocabulary, unknown=unknown)
         if level != "word":
             raise UserError("a file with one symbol per line needs level 'word', others a .json")
+        words = _read_words(text)
+        if options.lower_case:
+            markers = (unknown, options.line_start, options.line_end)
+            _check_lower_case(word for word in words if word not in markers)
         return Vocabulary(
             level,
-            _read_words(path.read_bytes()),
+            words,
             unknown=unknown,
             lower_case=options.lower_case,
             line_start=options.line_start,
@@ -349,13 +359,29 @@ def read_vocabulary_file(
         )
 
 
-def _read_words(text: bytes) -> tuple[str, ...]:
+def _read_words(text: str) -> tuple[str, ...]:
     line_of_word: dict[str, int] = {}
-    for number, line in enumerate(text.decode("utf-8").removesuffix("\n").split("\n"), start=1):
-        word = next(filter(None, WHITE_SPACE.split(line)), None)
-        if word is None:
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
+        fields = list(filter(None, WHITE_SPACE.split(line)))
+        if not fields:
             raise UserError(f"line {number} is blank")
+        word, *counts = fields
+        if "\0" in word or len(counts) > 1 or not all(map(_COUNT.fullmatch, counts)):
+            raise UserError(
+                f"line {number} must be a word, which has no white space and no NUL, and perhaps a "
+                f"number. Received: {reprlib.repr(line)}"
+            )
         if word in line_of_word:
             raise UserError(f"lines {line_of_word[word]} and {number} both contain {word!r}")
         line_of_word[word] = number
     return tuple(line_of_word)
+
+
+def _check_lower_case(words: Iterable[str]) -> None:
+    # Symbols such as <S> may have capitals, because they are used by their ids.
+    wrong = [word for word in words if word.isalpha() and word != word.lower()]
+    if wrong:
+        raise UserError(
+            f"with --lower_case, no text contains {', '.join(map(repr, wrong[:3]))}"
+            f"{' and other words' * (len(wrong) > 3)} with capitals"
+        )
