@@ -150,8 +150,8 @@ def test_a_nul_is_no_part_of_a_word(tmp_path):
             "if it is in LATIN1, iconv -f LATIN1 -t UTF-8 converts it; -",
         ),
         ("\ufeffa\n".encode("utf-16-le"), "if it is in UTF-16, iconv -f UTF-16 -t UTF-8 converts"),
-        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\n", r"is it a text\?; --"),
-        (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", r"is it a text\?; --"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\n", r"is it a text\? --"),
+        (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", r"is it a text\? --"),
     ],
 )
 def test_what_to_do_about_bytes_that_are_no_utf8_is_said(tmp_path, text, advice):

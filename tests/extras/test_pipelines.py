@@ -89,9 +89,12 @@ def write_texts(folder):
     words = [*(f"w{i}" for i in range(19)), "É", "<eos>", "= A ="]
     for name, n_lines in (("a", 61), ("b", 7), ("c", 1)):
         lines = [" ".join(rng.choice(words, rng.integers(0, 7))) for _ in range(n_lines)]
-        (folder / f"{name}.txt").write_text("\n".join(["", " ", *lines, "= A =", "", "end"]))
-    with gzip.open(folder / "d.txt.gz", "wt") as file:
-        file.write("w1 packed\n\nw2\n" * 5)
+        mark = "\ufeff" * (name != "c")  # left out
+        (folder / f"{name}.txt").write_text(
+            f"{mark}\n \n" + "\n".join([*lines, "= A =", "", "end"])
+        )
+    with gzip.open(folder / "d.txt", "wt") as file:  # packed, and not divided
+        file.write("w1 packed\n\nw2\n" * 5 + " ".join(rng.choice(words, 97)))
     (folder / "e.txt").touch()
     (folder / "f.txt").write_text("ends with a break\n\n")
     (folder / "valid.txt").write_text("w1 w2\n\nother W3\n")

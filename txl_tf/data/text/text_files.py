@@ -216,7 +216,7 @@ class TextSource:
             if self.encoding_errors == "replace":
                 return text.decode("utf-8", errors="replace").encode("utf-8")
             what = f"byte 0x{text[error.start]:02x}, which is not UTF-8 ({error.reason})"
-            advice = f"{_advise_on_encoding(text)}; --encoding_errors=replace continues"
+            advice = f"{_advise_on_encoding(text)} --encoding_errors=replace continues"
             lines = n_lines + text.count(b"\n", 0, error.start)
             self._fail(file, lines, offset + error.start, f"{what}; {advice}.")
         return text
@@ -235,8 +235,8 @@ def _is_binary(text: bytes) -> bool:
 def _advise_on_encoding(text: bytes) -> str:
     """Returns what to do about a piece of a text that is not UTF-8."""
     if text.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return convert_encoding("UTF-16")
-    return "is it a text?" if _is_binary(text) else convert_encoding()
+        return f"{convert_encoding('UTF-16')};"
+    return "is it a text?" if _is_binary(text) else f"{convert_encoding()};"
 
 
 @functools.cache
