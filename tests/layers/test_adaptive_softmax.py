@@ -161,6 +161,22 @@ def test_no_token_is_lost_in_chunks_of_any_size(low, high, logits_per_chunk, mon
     assert_losses_and_gradients_agree(*layers, make_targets(low, high))
 
 
+@pytest.mark.parametrize("length", [0, 2, LENGTH])  # no chunk, a part of one, and seven
+def test_a_head_that_is_traced_for_any_number_of_tokens_takes_chunks(length, monkeypatch):
+    """As in a SavedModel: all logits at once may be more than int32 can count."""
+    monkeypatch.setattr(bin_loss, "LOGITS_PER_CHUNK", 5 * VOCABULARY)
+    softmax, embedding = make_layers()
+    specs = [tf.TensorSpec([None, None, WIDTH]), tf.TensorSpec([None, None], tf.int32)]
+    compute = tf.function(
+        lambda hidden, targets: softmax(hidden, targets, embedding=embedding), input_signature=specs
+    )
+    hidden, targets = make_hidden()[:, :length], make_targets()[:, :length]
+    expected = gather(-softmax.log_probs(hidden, embedding), targets)
+    np.testing.assert_allclose(compute(hidden, targets), expected, **CLOSE)
+    operations = compute.get_concrete_function().graph.get_operations()
+    assert any(operation.type.endswith("While") for operation in operations)
+
+
 def test_large_logits_of_other_bins_spoil_no_gradient():
     """The last chunk of a bin holds tokens of others, whose exponentials there may overflow."""
     softmax, embedding = make_layers(cutoffs=CUTOFFS)

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from txl_tf.config import ModelConfig
+from txl_tf.layers import bin_loss
 from txl_tf.layers.bin_loss import compute_bin_nll, compute_nll, is_taken_at_once
 from txl_tf.layers.fused.matrix_products import matmul_rows_transposed
 from txl_tf.layers.packed_kernel import PackedKernel
@@ -208,9 +209,12 @@ class AdaptiveSoftmax(keras.layers.Layer):
     def _compute_head_nll(self, hidden, targets, weights):
         """Returns -log p(target | head), (n,); in chunks if all logits need too much memory."""
         table, bias, projection = weights
-        n_tokens = hidden.shape[0]
-        if is_taken_at_once(n_tokens, table.shape[0]):
+        if is_taken_at_once(hidden.shape[0], table.shape[0]):
             return compute_nll(_compute_logits(hidden, table, bias, projection), targets)
+        n_tokens, chunk = ops.shape(hidden)[0], None
+        if hidden.shape[0] is None:  # as in a SavedModel: one chunk if all tokens fit into it
+            most = max(bin_loss.LOGITS_PER_CHUNK // table.shape[0], 1)
+            chunk = ops.clip(n_tokens, 1, most)
         return compute_bin_nll(
             hidden,
             table,
@@ -220,6 +224,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
             order=ops.arange(n_tokens, dtype="int32"),
             start=ops.zeros((), "int32"),
             count=ops.full((), n_tokens, "int32"),
+            chunk=chunk,
         )
 
     def get_config(self):

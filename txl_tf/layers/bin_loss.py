@@ -35,8 +35,8 @@ def choose_chunk(n_tokens: int | None, n_rows: int) -> int:
 
 
 def is_taken_at_once(n_tokens: int | None, n_rows: int) -> bool:
-    """Returns whether the logits of all tokens fit into one chunk."""
-    return n_tokens is None or n_tokens * n_rows <= LOGITS_PER_CHUNK
+    """Returns whether the logits of all tokens are known to fit into one chunk."""
+    return n_tokens is not None and n_tokens * n_rows <= LOGITS_PER_CHUNK
 
 
 @custom_gradient
@@ -73,7 +73,7 @@ def differentiate_logits(logits, targets, log_sums, scale):
     return (ops.exp(logits - log_sums[:, None]) - one_hot) * scale[:, None]
 
 
-def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, count):
+def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, count, chunk=None):
     """Returns -log p(target | bin) of the tokens whose targets lie in a bin, 0 for the others.
 
     The number of tokens in a bin is known only at run time, but compiled steps need fixed shapes.
@@ -93,12 +93,14 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
         order: (n,) int32, the indices of the tokens, sorted by bin.
         start: () int32, index in `order` of the first token of the bin.
         count: () int32, number of tokens in the bin.
+        chunk: Number of tokens of a chunk, which may be a tensor; `None` for `choose_chunk`.
 
     Returns:
         (n,) float32, in the order of `hidden`.
     """
     n_tokens, dtype = ops.shape(hidden)[0], hidden.dtype
-    chunk = choose_chunk(hidden.shape[0], weight.shape[0])
+    if chunk is None:
+        chunk = choose_chunk(hidden.shape[0], weight.shape[0])
     n_chunks = (count + chunk - 1) // chunk
 
     def locate(index):
