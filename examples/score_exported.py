@@ -4,6 +4,7 @@ python examples/score_exported.py exported/text8 texts.txt
 """
 
 import argparse
+import contextlib
 import os
 import re
 import sys
@@ -36,7 +37,9 @@ def main(argv: list[str]) -> int:
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
-    import tensorflow_text  # noqa: F401  registers the operations that split texts
+
+    with contextlib.suppress(ImportError):  # models of bytes and characters do not need it
+        import tensorflow_text  # noqa: F401  registers the operations that split texts
 
     try:
         model = tf.saved_model.load(given.folder)  # its functions need it to stay alive

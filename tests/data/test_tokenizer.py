@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -53,6 +55,14 @@ def test_a_saved_model_gives_the_ids_of_encode(tmp_path, name):
     loaded = save_and_load(Model(vocabulary), tmp_path)
     ids = loaded.tokenize(tf.constant(TEXTS)).to_list()
     assert ids == [vocabulary.encode(text).tolist() for text in TEXTS]
+
+
+@pytest.mark.parametrize("level", ["byte", "char"])
+def test_bytes_and_characters_need_no_tensorflow_text(level, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_text", None)
+    texts = [*(text.encode() for text in TEXTS), b"\xff\0\xfe" if level == "byte" else b"\0"]
+    ids = Tokenizer(VOCABULARIES[level]).tokenize(tf.constant(texts))
+    assert ids.to_list() == [VOCABULARIES[level].encode(text).tolist() for text in texts]
 
 
 @pytest.mark.parametrize("level", ["char", "word"])

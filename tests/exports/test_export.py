@@ -271,6 +271,7 @@ def test_the_folder_says_what_it_holds(masked):
         card = file.read()
     for name in masked.names:
         assert f"| `{name}` |" in card
+    assert "\nimport tensorflow_text" in card
 
 
 def test_a_saved_model_of_another_format_version_is_refused(tmp_path):

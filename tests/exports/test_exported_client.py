@@ -15,6 +15,8 @@ from places import ROOT
 from small_language_model import WORDS, make_model
 from tables import slow_after
 
+from txl_tf.data import Vocabulary
+
 EXAMPLES = ROOT / "examples"
 PROGRAMS = sorted(path for path in EXAMPLES.glob("*.py") if "__main__" in path.read_text())
 TEXTS = ["the cat sat on the mat\na cat", "", "the", "a cat sat\n" * 9, "the mat"]
@@ -129,24 +131,53 @@ def test_tensorflow_alone_gives_what_the_live_model_does(lm, folder, tmp_path):
     assert found["3/text"].item().decode() == text
 
 
-IDS_CLIENT = """
+BARE_CLIENT = """
 import sys
+sys.modules["tensorflow_text"] = None
 import tensorflow as tf
 
 model = tf.saved_model.load(sys.argv[1])
 ids = tf.constant([[3, 1, 4, 1, 5, 2, 6]])
 print(*model.signatures["score_ids"](ids=ids, lengths=tf.constant([7]))["nats"].numpy()[0])
+if "score_text" in model.signatures:
+    texts = [b"the cat", b"", b"a\\0cat", *([b"\\xff"] if sys.argv[2] == "byte" else [])]
+    print(*model.signatures["score_text"](texts=tf.constant(texts))["token_ids"].numpy())
+    settings = {"length": 5, "top_k": 0, "seed": 0}
+    settings = {name: tf.constant(value) for name, value in settings.items()}
+    settings |= {"text": tf.constant("cat"), "temperature": tf.constant(0.0)}
+    print(model.signatures["generate_text"](**settings)["text"].numpy())
 """
+CHARACTERS = {
+    "none": None,
+    "byte": Vocabulary("byte", tuple(map(str, [0, 255, *b"acteh "]))),
+    "char": Vocabulary("char", tuple("\0acteh ")),
+}
 
 
 @pytest.mark.slow
-def test_ids_need_no_tensorflow_text(tmp_path):
-    lm = make_model(7)
+@pytest.mark.parametrize("level", CHARACTERS)
+def test_ids_bytes_and_characters_need_no_tensorflow_text(level, tmp_path):
+    vocabulary = CHARACTERS[level]
+    lm = make_model(len(vocabulary or "0123456"), vocabulary=vocabulary)
     lm.export(tmp_path / "out", mask_empty_memory=False)
-    ran = run_alone(IDS_CLIENT, tmp_path / "out", cwd=tmp_path, refuse=REFUSE)
-    found = [float(value) for value in ran.stdout.split()]
+    assert "tensorflow_text" not in (tmp_path / "out" / "README.md").read_text()
+    ran = run_alone(BARE_CLIENT, tmp_path / "out", level, cwd=tmp_path, refuse=REFUSE)
+    nats, *rest = ran.stdout.splitlines()
     expected = score_live(lm, np.array([3, 1, 4, 1, 5, 2, 6], np.int32))
-    np.testing.assert_allclose(found, expected, **SAME)
+    np.testing.assert_allclose([float(value) for value in nats.split()], expected, **SAME)
+    if vocabulary is not None:
+        ids = vocabulary.encode(b"the cata\0cat" + b"\xff" * (level == "byte")).tolist()
+        text = lm.generate("cat", max_new_tokens=5, temperature=0, mask_empty_memory=False)
+        assert rest == [" ".join(map(str, ids)), repr(text.encode())]
+
+
+@pytest.mark.slow
+def test_the_example_of_the_card_scores(folder):
+    card = (folder / "README.md").read_text()
+    (example,) = re.findall("^```python\n(.*)^```", card, re.DOTALL | re.MULTILINE)
+    example = example.replace('"a text", "another"', '"the cat", "mat"')
+    ran = run_alone(example, cwd=folder, refuse="")
+    assert re.fullmatch(r"tf.Tensor\(\[\d\S+ +0\. *\], .*\)\n", ran.stdout)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from txl_tf.cached_model import CachedModel
 from txl_tf.config import EvalConfig
 from txl_tf.data.files import write_json, write_text
 from txl_tf.data.temporary_folders import write_aside
-from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.data.text.vocabulary import CHARACTER_LEVELS, Vocabulary
 from txl_tf.errors import explain_errors
 from txl_tf.exports.formats import FORMAT_VERSION
 from txl_tf.exports.saved_model import ServedModel
@@ -122,4 +122,22 @@ def _make_card(info: dict[str, Any]) -> str:
             for side in ("inputs", "outputs")
         )
         lines.append(f"| `{name}` | {takes} | {returns} |".replace("-1", "any"))
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *_make_example(vocabulary)]) + "\n"
+
+
+def _make_example(vocabulary: dict[str, Any] | None) -> list[str]:
+    """Returns the lines of a card that load the SavedModel, from its folder, and score."""
+    call = 'score_ids"](ids=tf.constant([[0, 0]]), lengths=tf.constant([2]))'
+    imports = ["import tensorflow as tf"]
+    if vocabulary:
+        call = 'score_text"](texts=tf.constant(["a text", "another"]))'
+        if vocabulary["level"] not in CHARACTER_LEVELS:
+            imports.append("import tensorflow_text  # registers the operations that split texts")
+    return [
+        "```python",
+        *imports,
+        "",
+        'model = tf.saved_model.load(".")  # the folder of this file',
+        f'print(model.signatures["{call}["nats"])',
+        "```",
+    ]

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from txl_tf.data.files import exists, join_path
 from txl_tf.data.lanes.evaluation_lanes import Segment
-from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.data.text.vocabulary import CHARACTER_LEVELS, Vocabulary
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.exports.formats import FORMAT_VERSION
 from txl_tf.exports.hub_folder import is_hub_address
@@ -35,8 +35,6 @@ class SavedModelScorer(TextScorer):
     """
 
     def __init__(self, folder: str, batch_size: int):
-        import tensorflow_text  # noqa: F401  registers operations in the SavedModel
-
         kinds = (tf.errors.OpError, OSError, ValueError, KeyError, TypeError, RecursionError)
         with explain_errors(f"`{folder}` is not a SavedModel of txl_tf.export", *kinds):
             info = json.loads(_read(folder, "txl_tf.json"))
@@ -50,6 +48,8 @@ class SavedModelScorer(TextScorer):
                 raise UserError(f"`{folder}` has no vocabulary: it cannot encode texts")
             described = json.loads(_read(folder, os.path.join("assets", "vocabulary.json")))
             self.vocabulary = Vocabulary.from_json(described)
+            if self.vocabulary.level not in CHARACTER_LEVELS:
+                import tensorflow_text  # noqa: F401  registers operations in the SavedModel
             reader = _SavedModelReader(folder)
         # The first segment of a stream takes the first token, too, which has no loss.
         super().__init__(reader, tgt_len, batch_size=batch_size, first_len=tgt_len - 1)

@@ -57,12 +57,13 @@ class CharacterCodec:
         return tf.Variable(ids, trainable=False, name="id_of_code")
 
     def tokenize(self, texts: Tensor, resource: Any) -> Tensor:
-        """See `Codec.tokenize`."""
+        """See `Codec.tokenize`. TensorFlow alone can load these operations from a SavedModel."""
         import tensorflow as tf
-        import tensorflow_text as tf_text
 
         if self._is_bytes:
-            codes = tf.cast(tf_text.ByteSplitter().split(texts), tf.int32)
+            together = tf.io.decode_raw(tf.strings.reduce_join(texts), tf.uint8)
+            lengths = tf.cast(tf.strings.length(texts), tf.int64)
+            codes = tf.RaggedTensor.from_row_lengths(tf.cast(together, tf.int32), lengths)
         else:
             codes = tf.strings.unicode_decode(texts, "UTF-8")
         indices = tf.minimum(codes.flat_values, tf.shape(resource)[0] - 1)

@@ -8,7 +8,7 @@ from txl_tf.data.text.vocabulary import Vocabulary
 class Tokenizer(tf.Module):
     """Encodes texts in a graph, with the same ids as `Vocabulary.encode`.
 
-    tensorflow-text splits the texts; at levels "word" and "subword", preparation uses the very
+    At levels "word" and "subword", tensorflow-text splits the texts, and preparation uses the very
     same functions. The resources that they need are saved with a SavedModel.
 
     >>> tokenize = Tokenizer(Vocabulary("char", ("_", "e", "s"), space="_")).tokenize
