@@ -171,14 +171,11 @@ def _converse(
 
 def _stream_answer(session: "Session", max_new_tokens: int) -> Iterator[str]:
     """Yields the pieces of an answer, up to Ctrl-C."""
-    n_shown = len(session.added[0])
     with _note_interrupt() as interrupts:
         for piece in session.stream(max_new_tokens):
             yield piece
-            n_shown += len(piece)
             if interrupts:
                 break
-    yield str(session.added[0])[n_shown:]  # what the stream has held back
 
 
 def _read_line() -> str | None:

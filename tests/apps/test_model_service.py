@@ -84,18 +84,13 @@ def test_no_token_is_no_end(lm):
 
 @pytest.mark.slow
 def test_characters_are_whole_however_requests_cut_them(binary):
-    """A character that the end of a request cuts stands as U+FFFD there, and whole in the next."""
+    """A character that the end of a request cuts stands in the next answer."""
     settings = {"temperature": 9.0, "seed": 1}
     expected = binary.generate("a", max_new_tokens=60, **settings)
-    assert "\ufffd" in expected
     assert any(character not in "ab \ufffd" for character in expected)
     assert draw(start(binary, "a", **settings), 60).text == expected
-    texts, found = start(binary, "a", **settings), ""
-    for _ in range(60):
-        known = found if expected.startswith(found) else found[:-1]
-        assert expected.startswith(known)
-        found = known + draw(texts, 1).text
-    assert found == expected
+    texts = start(binary, "a", **settings)
+    assert "".join(draw(texts, 1).text for _ in range(60)) == expected
 
 
 def test_compiled_programs_are_bounded(lm, monkeypatch):

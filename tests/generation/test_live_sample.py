@@ -57,8 +57,9 @@ def test_the_unknown_symbol_is_not_drawn():
     assert "<unk>" not in text
 
 
-def test_lines_of_a_text_stay_in_one_block():
-    lines = Vocabulary("char", ("\n", *LETTERS.symbols[1:]))
-    prompt = np.array([1, 0, 0, 2], np.int32)
-    markdown = LiveSample(make_model(), lines, EVALUATION, prompt, 2)()
-    assert markdown.startswith("Prompt:\n\n    b\n    \n    c\n\nSample (temperature")
+def test_a_prompt_is_one_block_of_whole_characters():
+    codes = [*"b\n日".encode(), *range(200, 195 + VOCABULARY)]
+    text = Vocabulary("byte", tuple(map(str, codes)))
+    prompt = np.array([0, 1, 1, 2, 3, 4, 2], np.int32)
+    markdown = LiveSample(make_model(), text, EVALUATION, prompt, 2)()
+    assert markdown.startswith("Prompt:\n\n    b\n    \n    日\n\nSample (temperature")

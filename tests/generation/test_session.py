@@ -1,6 +1,7 @@
 """Sessions: their tokens, the memory, and their speed."""
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -8,12 +9,14 @@ from small_language_model import WORDS, make_model
 
 from txl_tf.cached_model import CachedModel
 from txl_tf.config import AttentionSpan
+from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import SamplingConfig
-from txl_tf.generation.session import Session
+from txl_tf.generation.session import Session, decode_added
 
 MEM_LEN = 11
+BYTES = Vocabulary("byte", tuple(map(str, range(256))))
 
 
 @functools.cache  # the tests share what XLA compiles
@@ -54,6 +57,16 @@ def test_speeds_leave_the_first_call_out(monkeypatch):
     assert session.speeds == (1 / np.median([1 / 32, 2 / 16]),) * 2
 
 
+def test_speeds_are_those_of_the_first_and_the_last_calls(monkeypatch):
+    session, seconds = start(), [99, 1, 2, 3, 4, *[99] * 5, 5, 6, 7, 8]
+    clock = iter(np.cumsum([[0, cost] for cost in seconds]).tolist())
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    for _ in seconds:
+        session.draw(1)
+    assert session.speeds == (1 / 2.5, 1 / 6.5)
+    assert len(vars(session)["_costs"]) == 9
+
+
 @pytest.mark.parametrize("stops", [(), ("mat",)], ids=["no_stop", "stop"])
 def test_a_text_that_is_read_continues_as_if_it_had_been_in_the_prompt(stops):
     lm = make_words_model()
@@ -77,6 +90,18 @@ def test_texts_of_all_lengths_are_read_by_one_function():
         session.read(np.ones(length, np.int32))
     loop, _ = generator.begin(prompts, sampling, 0)
     assert loop.replay.experimental_get_tracing_count() == 1
+
+
+def test_a_text_ends_at_a_whole_character_and_only_grows():
+    """Wherever the prompt ends, and with bytes that are no character."""
+    data = "aé日🜁".encode() + b"\xff\xe6a\x97"
+    ids = np.frombuffer(data, np.uint8)
+    for begin in range(len(ids)):
+        texts = [decode_added(BYTES, ids[:begin], ids[begin:end]) for end in range(begin, len(ids))]
+        assert all(new.startswith(old) for old, new in itertools.pairwise(texts))
+    texts = [decode_added(BYTES, ids[:0], ids[:end]) for end in range(len(ids) + 1)]
+    assert texts[:7] == ["", "a", "a", "aé", "aé", "aé", "aé日"]
+    assert texts[-1] == BYTES.decode(ids)
 
 
 def test_a_session_of_ids_reads_ids_only():

@@ -46,19 +46,6 @@ def test_a_session_returns_what_calls_added_as_one_call_does(lm):
     assert session.added[0] == lm.generate("the cat", max_new_tokens=40, seed=1)
 
 
-@pytest.mark.slow
-def test_a_character_is_returned_by_the_call_that_completes_it():
-    lm = make_model(3, vocabulary=Vocabulary("byte", ("195", "169", "97")))
-    session = lm.start("a", banned=["a"], seed=1, temperature=0.1)
-    pieces = [session.draw(1)[0] for _ in range(7)]
-    whole = session.added[0]
-    assert whole == lm.generate("a", banned=["a"], seed=1, temperature=0.1, max_new_tokens=7)
-    shown = ""
-    for piece in pieces:
-        shown = (shown if whole.startswith(shown) else shown[:-1]) + piece
-    assert shown == whole
-
-
 def test_a_stream_is_the_rest_of_the_text_in_pieces(lm):
     session = lm.start("the cat", seed=1)
     pieces = [*session.draw(5), *session.stream(65)]

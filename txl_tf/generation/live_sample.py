@@ -9,7 +9,7 @@ from txl_tf.config import DEFAULT_TEMPERATURE, DEFAULT_TOP_K, EvalConfig
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import SamplingConfig
-from txl_tf.generation.session import Session
+from txl_tf.generation.session import Session, decode_added
 from txl_tf.model import TransformerXL
 
 PROMPT_TOKENS = 32
@@ -46,13 +46,15 @@ class LiveSample:
     def __call__(self) -> str:
         """Returns the prompt and its continuation in Markdown."""
         self._generator.follow_weights()
-        session = Session(self._generator, [self._prompt], self._sampling, [SEED])
-        (drawn,) = session.draw(self._n_new)
-        prompt, text = (self._vocabulary.decode(np.asarray(ids)) for ids in (self._prompt, drawn))
+        vocabulary, prompt = self._vocabulary, self._prompt
+        session = Session(
+            self._generator, [prompt], self._sampling, [SEED], vocabularies=[vocabulary]
+        )
+        (text,) = session.draw(self._n_new)
         return (
-            f"Prompt:\n\n{_indent(prompt)}\n\n"
+            f"Prompt:\n\n{_indent(decode_added(vocabulary, prompt[:0], prompt))}\n\n"
             f"Sample (temperature {DEFAULT_TEMPERATURE}, top_k {DEFAULT_TOP_K}, seed {SEED}):\n\n"
-            f"{_indent(text)}\n"
+            f"{_indent(str(text))}\n"
         )
 
 

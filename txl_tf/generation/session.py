@@ -1,5 +1,6 @@
 """A generation session: texts that can be continued any number of times."""
 
+import codecs
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -82,7 +83,7 @@ class Session:
         # For each ended text, its state before its last call and its tokens since then. Its row is
         # still computed with the batch, with tokens that do not belong to it.
         self._ended: dict[int, tuple[LoopState, np.ndarray]] = {}
-        self._costs: list[float] = []  # seconds per token of each call of the loop
+        self._costs: list[float] = []  # seconds per token of the first 5 and the last 4 calls
 
     def __repr__(self) -> str:
         n_texts, n_ended = len(self._prompts), int(self.ended.sum())
@@ -101,7 +102,10 @@ class Session:
 
     @property
     def added(self) -> list[str | np.ndarray]:
-        """The text added to each prompt so far, or the ids (n,) int32 if the prompt is ids."""
+        """The text added to each prompt so far, or the ids (n,) int32 if the prompt is ids.
+
+        A text ends at a whole character: the tokens of an unfinished one are not shown yet.
+        """
         rows = zip(self._prompts, self._drawn, self._vocabularies, strict=True)
         return [
             drawn if vocabulary is None else decode_added(vocabulary, prompt, drawn)
@@ -141,7 +145,8 @@ class Session:
                 they are left unchanged.
 
         Returns:
-            The text or the ids that this call added to each text, as in `added`.
+            The text or the ids that this call added to each text, as in `added`. A character of
+            several tokens is returned by the call that completes it.
 
         Raises:
             UserError: If `max_new_tokens` is negative or not an integer.
@@ -150,7 +155,7 @@ class Session:
         for _ in self.draw_pieces(max_new_tokens, resume=resume):
             pass
         return [
-            _remove_known(str(old), new) if isinstance(new, str) else new[n_old:]
+            new[len(old) :] if isinstance(new, str) else new[n_old:]
             for old, new, n_old in zip(before, self.added, n_before, strict=True)
         ]
 
@@ -177,6 +182,7 @@ class Session:
                 self._add(row, drawn[row][drawn[row] >= 0], before)
             n_drawn = int((drawn >= 0).sum(axis=1).max())
             self._costs.append((time.perf_counter() - began) / n_drawn)
+            del self._costs[5:-4]
             n_left -= count
             yield
 
@@ -203,15 +209,13 @@ class Session:
     def stream(self, max_new_tokens: int) -> Iterator[str]:
         """Draws like `draw` for a single text, and yields the added text while it is generated.
 
-        No text after a stop is ever yielded.
+        No text after a stop is ever yielded, and no part of a character.
         """
         n_shown = len(self.added[0])
         for _ in self.draw_pieces(max_new_tokens):
             text = str(self.added[0])
-            # The end may still change: bytes of one character, or the space before a word.
-            yield text[n_shown : len(text) - 1]
-            n_shown = max(n_shown, len(text) - 1)
-        yield str(self.added[0])[n_shown:]
+            yield text[n_shown:]
+            n_shown = len(text)
 
     def _add(self, row: int, new: np.ndarray, before: LoopState) -> None:
         """Adds the tokens (k,) int32 of a call to a text, up to a stop, which ends the text."""
@@ -246,17 +250,25 @@ class Session:
         return state._replace(is_done=tf.constant([False]))
 
 
-def _remove_known(old: str, new: str) -> str:
-    """Returns the new part of a text; the last character of the old part may have changed."""
-    return new[len(old) :] if new.startswith(old) else new[len(old) - 1 :]
-
-
 def decode_added(vocabulary: Vocabulary, before: np.ndarray, ids: np.ndarray) -> str:
-    """Returns the text that new ids (n,) add to those before them, (m,)."""
-    # Decoded together, because the space between two words belongs to neither.
+    """Returns the text that new ids (n,) add to those before them, (m,).
+
+    It ends at a whole character, and more ids only add to it.
+    """
+    # Decoded together: the space between two words, and a character of several tokens.
     context = before[-_N_CONTEXT:]
-    whole = vocabulary.decode(np.concatenate([context, ids]))
-    return _remove_known(vocabulary.decode(context), whole)
+    known, whole = (
+        _decode_whole(vocabulary, part) for part in (context, np.concatenate([context, ids]))
+    )
+    return whole[len(known) :]
+
+
+def _decode_whole(vocabulary: Vocabulary, ids: np.ndarray) -> str:
+    """Returns the text of ids without the bytes of an unfinished character at its end."""
+    if vocabulary.level in ("char", "word"):
+        return vocabulary.decode(ids)
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    return decoder.decode(vocabulary.decode_bytes(ids))
 
 
 def _draw_uniforms(seed: int, first: int) -> tf.Tensor:

@@ -93,12 +93,10 @@ class ServedTexts:
             stops = [stop for stop in self._stops if stop in text]
             end, n_cut = max(((text.rfind(s) + len(s), len(s)) for s in stops), default=(0, 0))
             # Otherwise a symbol such as "<eos>" has ended the text, which does not hold its name.
-            # The bytes of a character that its last token completes are U+FFFD without it.
-            known = decode_added(self._vocabulary, before, ids[:-1]).rstrip("\ufffd")
-            is_found = end > len(known)
+            is_found = end > len(decode_added(self._vocabulary, before, ids[:-1]))
             return text[: end - n_cut] if is_found else text
-        # The end may be part of a character or of a stop.
-        n_held = 0 if is_last else max(map(len, self._stops), default=1)
+        # The end may be part of a stop.
+        n_held = 0 if is_last else max(map(len, self._stops), default=1) - 1
         return text[: max(len(text) - n_held, 0)]
 
 
