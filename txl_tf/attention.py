@@ -76,8 +76,8 @@ def show_attention(options: flags.FlagValues) -> None:
     from txl_tf.experiments.text_attention import parse_heads, place_stretch, read_stretch
     from txl_tf.model import TransformerXL
     from txl_tf.progress import Bar
-    from txl_tf.runs.checkpoint_files import find_checkpoint, read_step
-    from txl_tf.runs.checkpoint_reader import load_weights
+    from txl_tf.runs.checkpoint_files import read_step
+    from txl_tf.runs.checkpoint_reader import load_choice
     from txl_tf.runs.folder import read_run_config
     from txl_tf.scoring.checkpoints import check_data, describe_evaluation
 
@@ -92,9 +92,10 @@ def show_attention(options: flags.FlagValues) -> None:
     check_data(records, config, model_dir=options.run, split=options.split)
     split = records.split(options.split)
     start = place_stretch(len(split), options.start, options.length)
-    checkpoint = find_checkpoint(options.run, options.checkpoint)
     model = TransformerXL(config.model)
-    is_averaged = load_weights(model, checkpoint, use_ema=options.use_ema)
+    checkpoint, is_averaged = load_choice(
+        model, options.run, options.checkpoint, use_ema=options.use_ema
+    )
 
     n_targets = options.tokens
     lanes = cut_attention_lanes(config.model, evaluation, split, n_targets=n_targets)

@@ -127,7 +127,6 @@ def evaluate_run(options: flags.FlagValues) -> None:
 
     from txl_tf.architecture import check_transformer, make_model
     from txl_tf.quantization import quantize
-    from txl_tf.runs.checkpoint_files import find_checkpoint
     from txl_tf.scoring.checkpoints import (
         check_data,
         describe_evaluation,
@@ -148,9 +147,8 @@ def evaluate_run(options: flags.FlagValues) -> None:
     say = functools.partial(print, file=sys.stderr if options.json else sys.stdout)
     if read_run_vocabulary(options.run) is None:
         say(f"{options.run} has no vocabulary: its ids are assumed to be those of the records.")
-    path = find_checkpoint(options.run, options.checkpoint)
     model = make_model(config.model)
-    checkpoint = load_checkpoint(model, path, use_ema=options.use_ema)
+    checkpoint = load_checkpoint(model, options.run, options.checkpoint, use_ema=options.use_ema)
     if options.precision != "float32":
         check_transformer(config.model, "quantization")
         model = quantize(model, options.precision)

@@ -34,15 +34,16 @@ def export_release(options: flags.FlagValues) -> None:
     from txl_tf.architecture import check_transformer
     from txl_tf.model import TransformerXL
     from txl_tf.release.weights import export_data, export_model
-    from txl_tf.runs.checkpoint_files import find_checkpoint, read_step
-    from txl_tf.runs.checkpoint_reader import load_weights
+    from txl_tf.runs.checkpoint_files import read_step
+    from txl_tf.runs.checkpoint_reader import load_choice
     from txl_tf.runs.folder import read_run_config, read_run_vocabulary
 
     config, vocabulary = read_run_config(options.run), read_run_vocabulary(options.run)
     check_transformer(config.model, "the 2019 release")
-    checkpoint = find_checkpoint(options.run, options.checkpoint)
     model = TransformerXL(config.model)
-    is_averaged = load_weights(model, checkpoint, use_ema=options.use_ema)
+    checkpoint, is_averaged = load_choice(
+        model, options.run, options.checkpoint, use_ema=options.use_ema
+    )
     path = export_model(options.out, model, step=read_step(checkpoint))
     weights = "averaged weights" if is_averaged else "weights"
     print(f"Wrote {path}: the {weights} of {checkpoint}, without the state of the optimizer.")

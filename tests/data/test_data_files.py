@@ -1,14 +1,17 @@
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from txl_tf.data.files import (
+    append_json_line,
     check_folder,
     get_size,
     hash_file,
     join_path,
     open_file,
     read_json,
+    read_json_lines,
     read_text,
 )
 from txl_tf.errors import UserError
@@ -54,3 +57,21 @@ def test_a_text_in_another_encoding_is_named_with_the_byte_and_a_remedy(tmp_path
         UserError, match=r"b` is not UTF-8: byte 0xf6 at offset 3 .* iconv -f LATIN1"
     ):
         read_text(f"{tmp_path}/b")
+
+
+def test_a_line_stands_on_its_own_after_a_truncated_one(folder):
+    path = join_path(folder, "lines.jsonl")
+    append_json_line(path, {"step": 1})
+    with open(path.removeprefix("file://"), "a") as file:
+        file.write('{"step": 2, "lo')
+    for step in (3, 4):
+        append_json_line(path, {"step": step})
+    assert read_json_lines(path) == [{"step": 1}, {"step": 3}, {"step": 4}]
+
+
+def test_lines_of_several_writers_stay_whole(tmp_path):
+    path = str(tmp_path / "lines.jsonl")
+    records = [{"writer": writer, "text": "x" * 3000} for writer in range(200)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda record: append_json_line(path, record), records))
+    assert sorted(read_json_lines(path), key=lambda record: record["writer"]) == records

@@ -1,12 +1,14 @@
 """Which checkpoint of a run a choice names."""
 
 import json
+import os
 
 import pytest
 
 from txl_tf.config.training import RunOptions
 from txl_tf.errors import UserError
 from txl_tf.runs.checkpoint_files import find_checkpoint
+from txl_tf.runs.checkpoint_reader import load_choice
 from txl_tf.training.log import Validation
 
 
@@ -126,3 +128,39 @@ def test_a_file_of_weights_is_found_by_its_name_in_the_run(tmp_path):
     assert found == f"{tmp_path}/model.safetensors"
     with pytest.raises(UserError, match=r"other.safetensors is missing$"):
         find_checkpoint(str(tmp_path), "other.safetensors")
+
+
+def remove_before_reading(monkeypatch, steps):
+    """Lets a training remove checkpoints of some steps when they are about to be read."""
+    read = []
+
+    def load(model, path, *, use_ema):
+        read.append(os.path.basename(path))
+        if int(path.rpartition("-")[2]) in steps:
+            os.remove(f"{path}.index")
+            raise UserError(f"checkpoint {path} cannot be restored")
+        return False
+
+    monkeypatch.setattr("txl_tf.runs.checkpoint_reader.load_weights", load)
+    return read
+
+
+def test_the_newest_is_chosen_again_if_it_is_removed(run, monkeypatch):
+    read = remove_before_reading(monkeypatch, {7, 11})
+    assert load_choice(None, str(run)) == (str(run / "checkpoints/ckpt-3"), False)
+    assert read == ["ckpt-11", "ckpt-7", "ckpt-3"]
+
+
+@pytest.mark.parametrize("choice", ["7", "ckpt-7"])
+def test_a_chosen_checkpoint_that_is_removed_is_named(choice, run, monkeypatch):
+    remove_before_reading(monkeypatch, {7})
+    with pytest.raises(UserError, match=r"no checkpoint of step 7\. .*: 3, 11|ckpt-7\.index is"):
+        load_choice(None, str(run), choice)
+
+
+def test_a_damaged_checkpoint_is_read_once(run, monkeypatch):
+    read = remove_before_reading(monkeypatch, {11})
+    monkeypatch.setattr("os.remove", lambda path: None)
+    with pytest.raises(UserError, match="ckpt-11 cannot be restored"):
+        load_choice(None, str(run))
+    assert read == ["ckpt-11"]

@@ -270,9 +270,15 @@ def read_json_lines(path: str) -> list[Any]:
 
 
 def append_json_line(path: str, content: dict[str, Any]) -> None:
-    """Appends an object to a file of JSON lines."""
+    """Appends an object to a file of JSON lines, by one write: other processes may append, too."""
+    line, size = json.dumps(content) + "\n", get_size(path)
+    if size:
+        with open_file(path) as file:
+            file.seek(size - 1)
+            if file.read(1) != b"\n":  # the process that wrote it was killed
+                line = f"\n{line}"
     with access_path(path), _open_text(path, "a") as file:
-        file.write(json.dumps(content) + "\n")
+        file.write(line)
 
 
 def drop_lines_after(path: str, step: int) -> list[dict[str, Any]]:

@@ -51,16 +51,20 @@ def _name_needed(path: str) -> str:
     return path if is_weights_file(path) else f"{path}.index"
 
 
+def is_there(path: str) -> bool:
+    """Returns whether there is a complete checkpoint, or a file of weights, at a path."""
+    return exists(_name_needed(path))
+
+
 def check_exists(path: str) -> None:
     """Checks that there is a checkpoint at a path.
 
     In the 2019 code: `checkpoint_exists`.
     """
-    needed = _name_needed(path)
-    if not exists(needed):
+    if not is_there(path):
         hint = ". It is a folder: name one of its files ckpt-STEP.index, without .index"
         raise UserError(
-            f"checkpoint {path} cannot be restored: {needed} is missing"
+            f"checkpoint {path} cannot be restored: {_name_needed(path)} is missing"
             f"{hint if os.path.isdir(path) else ''}"
         )
 
@@ -112,7 +116,7 @@ def find_checkpoint(model_dir: str, choice: str | int | None = None) -> str:
     if text not in (NEWEST, BEST) and not text.isdecimal():
         names = (os.path.join(CHECKPOINTS_NAME, text), text)
         paths = [os.path.join(model_dir, name) for name in names]
-        path = next((path for path in paths if exists(_name_needed(path))), text)
+        path = next(filter(is_there, paths), text)
         check_exists(path)
         return path
     checkpoints = dict(list_checkpoints(model_dir))

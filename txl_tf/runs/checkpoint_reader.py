@@ -33,6 +33,8 @@ from txl_tf.runs.checkpoint_files import (
     PREFIX,
     WEIGHTS_FORMAT,
     check_checkpoint_path,
+    find_checkpoint,
+    is_there,
     is_weights_file,
     open_weights,
 )
@@ -240,6 +242,26 @@ def load_weights(model: SegmentModel, path: str, *, use_ema: bool = True) -> boo
         reader.check_weights(model, group)
         reader.restore(group, name_variables(model.weights))
     return group == AVERAGES_GROUP
+
+
+def load_choice(
+    model: SegmentModel, model_dir: str, choice: str | int | None = None, *, use_ema: bool = True
+) -> tuple[str, bool]:
+    """Restores the weights of a checkpoint of a run, chosen as in `find_checkpoint`.
+
+    A training that goes on may remove the checkpoint before it is read: the choice is then made
+    again.
+
+    Returns:
+        The path of the checkpoint, and the result of `load_weights`.
+    """
+    while True:
+        path = find_checkpoint(model_dir, choice)
+        try:
+            return path, load_weights(model, path, use_ema=use_ema)
+        except UserError:
+            if is_there(path):
+                raise
 
 
 def _load_weights_file(model: SegmentModel, path: str) -> None:

@@ -14,8 +14,8 @@ from txl_tf.data.files import append_json_line
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import StorageError, UserError
-from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints, read_step
-from txl_tf.runs.checkpoint_reader import load_weights
+from txl_tf.runs.checkpoint_files import is_there, list_checkpoints, read_step
+from txl_tf.runs.checkpoint_reader import load_choice
 from txl_tf.runs.folder import EVALUATIONS_NAME, RunConfig, check_vocabulary, read_run_vocabulary
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.metrics import (
@@ -39,9 +39,12 @@ class Checkpoint(NamedTuple):
     precision: str = "float32"  # one of `KERNEL_DTYPES`
 
 
-def load_checkpoint(model: SegmentModel, path: str, *, use_ema: bool = True) -> Checkpoint:
-    """Loads the weights of a checkpoint, the averaged ones if there are any and `use_ema`."""
-    return Checkpoint(path, read_step(path), load_weights(model, path, use_ema=use_ema))
+def load_checkpoint(
+    model: SegmentModel, model_dir: str, choice: str | int | None = None, *, use_ema: bool = True
+) -> Checkpoint:
+    """Loads the weights of a checkpoint of a run; see `load_choice`."""
+    path, is_averaged = load_choice(model, model_dir, choice, use_ema=use_ema)
+    return Checkpoint(path, read_step(path), is_averaged)
 
 
 class Outcome(NamedTuple):
@@ -102,19 +105,24 @@ def evaluate_checkpoints(
     `find_checkpoint`. Returns the scores in the order of the steps.
     """
     check_data(records, config, model_dir=model_dir, split=split)
-    if first_step is None:
-        checkpoints = [find_checkpoint(model_dir, checkpoint)]
-    else:
-        checkpoints = [path for step, path in list_checkpoints(model_dir) if step >= first_step]
-        if not checkpoints:
+    choices = [checkpoint]
+    if first_step is not None:
+        choices = [path for step, path in list_checkpoints(model_dir) if step >= first_step]
+        if not choices:
             raise UserError(f"`{model_dir}` holds no checkpoint from step {first_step} on")
     model = make_model(config.model)
     evaluator = Evaluator(model, config.evaluation, vocabulary=records.vocabulary, jit=jit)
     lanes = evaluator.cut_lanes(records.split(split))
     print(f"Scoring {split} with {describe_evaluation(config.evaluation, lanes)}.")
     scores = []
-    for path in checkpoints:
-        loaded = load_checkpoint(model, path, use_ema=use_ema)
+    for choice in choices:
+        try:
+            loaded = load_checkpoint(model, model_dir, choice, use_ema=use_ema)
+        except UserError:
+            if first_step is None or is_there(str(choice)):
+                raise
+            print(f"{choice} is left out: it has been removed since.")
+            continue
         outcome = score_checkpoint(
             evaluator, lanes, loaded, model_dir=model_dir, split=split, max_segments=max_segments
         )
