@@ -3,7 +3,7 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
@@ -12,6 +12,8 @@ from txl_tf.errors import UserError, explain, require_extra
 from txl_tf.layers.fused.fusion import Engine, use_engine
 from txl_tf.layers.fused.tpu_attention import TPU
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 # What XLA compiles in each mode, in words.
 COMPILED = {
     "whole": "the whole step",
@@ -19,6 +21,26 @@ COMPILED = {
     "none": "nothing",
     "kernels": "the whole step, with attention in kernels for TPUs",
 }
+
+
+class Recent(dict[Key, Value]):
+    """The values that were used last, such as compiled functions, which take memory.
+
+    >>> recent = Recent(2)
+    >>> [recent.get_or_make(key, lambda: key.upper()) for key in "abac"], list(recent)
+    (['A', 'B', 'A', 'C'], ['a', 'c'])
+    """
+
+    def __init__(self, most: int):
+        super().__init__()
+        self._most = most
+
+    def get_or_make(self, key: Key, make: Callable[[], Value]) -> Value:
+        """Returns the value of a key, which is made if it is not held."""
+        self[key] = value = self.pop(key) if key in self else make()  # at the end
+        if len(self) > self._most:
+            del self[next(iter(self))]
+        return value
 
 
 def choose_jit(jit: str, dtype: str) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from txl_tf.architecture import check_transformer, make_model
 from txl_tf.cached_model import make_cached
+from txl_tf.compilation import Recent
 from txl_tf.config import KERNEL_DTYPES, AttentionSpan, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.records.reading import open_records
@@ -23,8 +24,8 @@ from txl_tf.generation.generator import Generator
 from txl_tf.generation.text_encoder import TextEncoder
 from txl_tf.pretrained import find_pretrained
 from txl_tf.quantization import get_kernel_dtype, quantize
-from txl_tf.runs.checkpoint_files import find_checkpoint, read_step
-from txl_tf.runs.checkpoint_reader import load_weights
+from txl_tf.runs.checkpoint_files import read_step
+from txl_tf.runs.checkpoint_reader import load_choice
 from txl_tf.runs.folder import name_records, read_run_config, read_run_vocabulary
 from txl_tf.scoring.checkpoints import check_records
 from txl_tf.scoring.dynamic_evaluation import make_adapting_reader
@@ -33,6 +34,8 @@ from txl_tf.scoring.metrics import Score, describe_unknown
 from txl_tf.scoring.scorer import SCORING_BATCH_SIZE, Scorer, TextScorer
 from txl_tf.scoring.text_scores import TextScore, TextTotals
 from txl_tf.segment_model import SegmentModel
+
+_MOST_KEPT = 8  # scorers, and generators, of the settings that were used last
 
 
 class LanguageModel(GenerationMixin, ExportMixin):
@@ -78,8 +81,8 @@ class LanguageModel(GenerationMixin, ExportMixin):
         self.checkpoint = checkpoint
         self.is_averaged = is_averaged
         self._encoder = TextEncoder(vocabulary, model.config.n_token)
-        self._generators: dict[tuple[EvalConfig, bool], Generator] = {}
-        self._scorers: dict[tuple[Any, ...], TextScorer] = {}
+        self._generators: Recent[tuple[EvalConfig, bool], Generator] = Recent(_MOST_KEPT)
+        self._scorers: Recent[tuple[Any, ...], TextScorer] = Recent(_MOST_KEPT)
 
     @classmethod
     def load(
@@ -117,8 +120,7 @@ class LanguageModel(GenerationMixin, ExportMixin):
         if precision != "float32":
             check_transformer(config.model, "quantization")
         model = make_model(config.model)
-        weights = find_checkpoint(folder, checkpoint)
-        is_averaged = load_weights(model, weights, use_ema=use_ema)
+        weights, is_averaged = load_choice(model, folder, checkpoint, use_ema=use_ema)
         return cls(
             model if precision == "float32" else quantize(model, precision),
             read_run_vocabulary(folder),
@@ -331,21 +333,23 @@ class LanguageModel(GenerationMixin, ExportMixin):
     ) -> TextScorer:
         """Returns the scorer for the settings, which keeps its compiled steps."""
         key = (self.evaluation, dynamic, batch_size, mask_empty_memory, jit)
-        if key in self._scorers:
-            return self._scorers[key]
+        if dynamic is not None and key not in self._scorers:
+            # Each has a copy of the weights: only the last one is held.
+            for other in [other for other in self._scorers if other[1] is not None]:
+                del self._scorers[other]
+        return self._scorers.get_or_make(key, lambda: self._make_scorer(*key[1:]))
+
+    def _make_scorer(
+        self, dynamic: DynamicConfig | None, batch_size: int, mask_empty_memory: bool, jit: str
+    ) -> TextScorer:
         options: Any = {"mask_empty_memory": mask_empty_memory, "jit": jit}
         if dynamic is None:
-            scorer = Scorer(self.model, self.evaluation, batch_size=batch_size, **options)
-            self._scorers[key] = scorer
-            return scorer
+            return Scorer(self.model, self.evaluation, batch_size=batch_size, **options)
         records = None
         if dynamic.has_statistics and self._records_dir is not None:
             records = open_records(self._records_dir)
         reader = make_adapting_reader(self.model, self.evaluation, dynamic, records, **options)
-        # Each has a copy of the weights: only the last one is held.
-        self._scorers = {key: self._scorers[key] for key in self._scorers if key[1] is None}
-        self._scorers[key] = TextScorer(reader, self.evaluation.tgt_len, batch_size=1)
-        return self._scorers[key]
+        return TextScorer(reader, self.evaluation.tgt_len, batch_size=1)
 
 
 def load(

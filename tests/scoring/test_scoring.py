@@ -14,8 +14,9 @@ from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.language_model import LanguageModel
-from txl_tf.scoring import text_streams
+from txl_tf.scoring import segment_loop, text_streams
 from txl_tf.scoring.scorer import Scorer
+from txl_tf.scoring.segment_loop import FrozenReader
 from txl_tf.scoring.text_chunks import TextChunk, TextName, split_texts
 
 # Two ways to sum in float32, on a model with weights nine times as large as usual.
@@ -93,6 +94,45 @@ def test_the_batch_size_does_not_change_a_score(batch_size, jit):
     found = score_all(make_scorer(batch_size=batch_size, jit=jit), texts)
     for nats, others in zip(found, expected, strict=True):
         np.testing.assert_allclose(nats, others, **SAME)
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """The shapes for which readers would trace and compile a step; nothing is computed."""
+    shapes = []
+
+    def trace_nothing(reader, cached, tensors, state):
+        shapes.append(tuple(tensors["ids"].shape))
+        return lambda tensors, state: (tf.zeros(tensors["ids"].shape), state)
+
+    monkeypatch.setattr(FrozenReader, "_compile", trace_nothing)
+    return shapes
+
+
+def test_texts_of_200_lengths_need_few_steps(traced):
+    config = EvalConfig(tgt_len=64, mem_len=96, same_length=True)
+    scorer = Scorer(make_model(), config, jit="none")
+    texts = make_texts(range(2, 202))
+    score_all(scorer, texts)
+    assert len(traced) < 5
+    for text in texts[::3]:
+        score_all(scorer, [text])
+    assert len(traced) < 9
+
+
+def test_the_steps_of_many_settings_are_forgotten(traced, monkeypatch):
+    monkeypatch.setattr(segment_loop, "MOST_STEPS", 3)
+    lm = LanguageModel(make_model(), None, EvalConfig(tgt_len=11, mem_len=11))
+    texts = make_texts()
+    for batch_size in range(1, 18):
+        lm.score(texts, batch_size=batch_size)
+    scorers = vars(lm)["_scorers"].values()
+    assert len(scorers) == 8
+    assert max(len(scorer.reader.functions) for scorer in scorers) == 3
+    n_before = len(traced)
+    lm.score(texts[:3], batch_size=17)  # the last one is still there
+    lm.score(texts[:3], batch_size=17)
+    assert len(traced) <= n_before + 1
 
 
 def test_a_shorter_segment_for_short_texts_does_not_change_a_score():

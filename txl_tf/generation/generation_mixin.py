@@ -7,6 +7,7 @@ import numpy as np
 
 from txl_tf.architecture import check_transformer
 from txl_tf.cached_model import make_cached
+from txl_tf.compilation import Recent
 from txl_tf.config import DEFAULT_TEMPERATURE, DEFAULT_TOP_K, EvalConfig
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
@@ -24,7 +25,7 @@ class GenerationMixin:
     vocabulary: Vocabulary | None
     evaluation: EvalConfig
     _encoder: TextEncoder
-    _generators: dict[tuple[EvalConfig, bool], Generator]
+    _generators: Recent[tuple[EvalConfig, bool], Generator]
 
     def generate(
         self,
@@ -192,8 +193,9 @@ class GenerationMixin:
 
     def _get_generator(self, mask_empty_memory: bool) -> Generator:
         key = (self.evaluation, mask_empty_memory)
-        if key not in self._generators:
-            self._generators[key] = Generator(
+        return self._generators.get_or_make(
+            key,
+            lambda: Generator(
                 make_cached(self.model, self.evaluation, mask_empty_memory=mask_empty_memory)
-            )
-        return self._generators[key]
+            ),
+        )

@@ -6,11 +6,14 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel, CachedState
+from txl_tf.compilation import Recent
 from txl_tf.config import MAX_DRAFT_LEN
 from txl_tf.errors import UserError
 from txl_tf.generation.prompt_lookup import LookupLoop
 from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.token_loop import LoopState, TokenLoop, take_positions
+
+_MOST_LOOPS = 64  # that are kept; the server allows as many programs
 
 
 class Generator:
@@ -33,7 +36,7 @@ class Generator:
             jit_compile=jit_compile,
             autograph=False,
         )
-        self._loops: dict[tuple[int | None, bool, int], TokenLoop] = {}
+        self._loops: Recent[tuple[int | None, bool, int], TokenLoop] = Recent(_MOST_LOOPS)
         # Variables: constants would become part of the compiled loops.
         self._positions = [tf.Variable(p, trainable=False) for p in take_positions(cached)]
 
@@ -91,13 +94,14 @@ class Generator:
         # Without bins, settings that differ in this share one compiled loop.
         by_bins = bool(config.cutoffs) and sampling.draws_by_bins
         key = (n_candidates, by_bins, draft_len)
-        if key not in self._loops:
-            self._loops[key] = (LookupLoop if draft_len else TokenLoop)(
+        return self._loops.get_or_make(
+            key,
+            lambda: (LookupLoop if draft_len else TokenLoop)(
                 self.cached,
                 self._positions,
                 n_candidates,
                 by_bins=by_bins,
                 is_compiled=self._jit_compile,
                 max_new=1 + draft_len,
-            )
-        return self._loops[key]
+            ),
+        )

@@ -8,12 +8,14 @@ import tensorflow as tf
 
 from txl_tf.architecture import make_cached_model
 from txl_tf.cached_model import SegmentReader
-from txl_tf.compilation import compile_function
+from txl_tf.compilation import Recent, compile_function
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.lanes.evaluation_lanes import Segment
 from txl_tf.layers.memory import clear_rows
 from txl_tf.segment_model import SegmentModel
+
+MOST_STEPS = 64  # that a reader keeps; a `Scorer` needs about 20
 
 
 class Reader(Protocol):
@@ -117,7 +119,7 @@ class FrozenReader:
         self._memoryless = self.cached.without_memory()
         self._jit = jit
         # The steps, by use of the memory, shape of the segment and names of its arrays.
-        self.functions: dict[tuple[Any, ...], Any] = {}
+        self.functions: Recent[tuple[Any, ...], Any] = Recent(MOST_STEPS)
 
     def begin(self) -> None:
         """Recomputes what is cached of the weights."""
@@ -142,9 +144,8 @@ class FrozenReader:
         arrays = {name: getattr(segment, name) for name in names} | {"begins": begins}
         tensors = {key: tf.constant(value) for key, value in arrays.items() if value is not None}
         key = (segment.uses_memory, segment.ids.shape, *tensors)
-        if key not in self.functions:
-            self.functions[key] = self._compile(cached, tensors, before)
-        results, after = self.functions[key](tensors, before)
+        step = self.functions.get_or_make(key, lambda: self._compile(cached, tensors, before))
+        results, after = step(tensors, before)
         results = tf.nest.map_structure(lambda result: result.numpy(), results)
         return results, after if segment.uses_memory else state
 
