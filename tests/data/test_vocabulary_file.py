@@ -67,10 +67,23 @@ def test_a_json_may_begin_with_a_byte_order_mark(read):
     assert read(text, "char", "vocabulary.json").symbols == ("a",)
 
 
-@pytest.mark.parametrize("line", ["new york", "new 5 york", "the 5 7", "the to", "a\0b"])
+@pytest.mark.parametrize("line", ["new york", "new 5 york", "the 5 7", "the to"])
 def test_a_line_with_more_than_a_word_and_a_number_is_refused(read, line):
     with pytest.raises(UserError, match=r"vocabulary: line 2 must be a word, .* Received: '"):
         read(f"a\n{line}\nb\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("a\nb\0\n", "vocab.txt"),
+        ('{"level": "word", "symbols": ["a", "\\u0000b"]}', "vocabulary.json"),
+        ('{"level": "word", "symbols": ["a", "\\ud800"]}', "vocabulary.json"),
+    ],
+)
+def test_a_symbol_that_no_text_contains_is_refused(read, text, name):
+    with pytest.raises(UserError, match=r"is not a vocabulary: no text contains '.*\\"):
+        read(text, name=name)
 
 
 @pytest.mark.parametrize("count", ["5", "-3.25", "1e-5", "1,024"])

@@ -40,6 +40,7 @@ from txl_tf.errors import StorageError, explain
 
 TOKENS_PER_RECORD, TOKENS_PER_SHARD = 8192, 2**27
 _GAPS_PER_BLOCK = 2**16
+_ASIDE = ".writing-"  # in the name of the temporary folder
 
 
 class TokenChunk(NamedTuple):
@@ -277,7 +278,7 @@ def _check_chunk(name: str, chunk: TokenChunk, position: int, n_symbols: int) ->
 @contextmanager
 def _work_aside(data_dir: str) -> Iterator[Path]:
     if not is_remote(data_dir):
-        with work_aside(Path(data_dir), ".writing-") as aside:
+        with work_aside(Path(data_dir), _ASIDE) as aside:
             yield aside
         return
     with tempfile.TemporaryDirectory() as name:
@@ -290,7 +291,7 @@ def _explain_writing(folder: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is not None:
+        if error.filename is not None and _ASIDE not in str(error.filename):
             raise  # a text that cannot be read
         raise StorageError(
             f"`{folder}` cannot be written: {explain(error.__cause__ or error)}"

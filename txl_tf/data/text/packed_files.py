@@ -119,7 +119,7 @@ def _unpack(stored: Any, packing: str, name: str) -> Any:
 
 
 def _refuse(name: str, kind: str) -> str:
-    is_unnamed = kind == "zip" and not name.endswith(".zip")
+    is_unnamed = kind == "zip" and os.path.isfile(name) and not name.endswith(".zip")
     hint = ", or call it .zip if all files in it are texts" if is_unnamed else ""
     return (
         f"`{name}` holds a {kind.lstrip('.')} file, not a text: unpack it first{hint}. Texts may "

@@ -25,6 +25,7 @@ CHARACTER_LEVELS = ("byte", "char")  # at which a token is a character
 LEVELS: tuple[str, ...] = get_args(Level)
 EVERY_BYTE = tuple(map(str, range(256)))  # as symbols of level "byte"
 _NUMBERS = frozenset(EVERY_BYTE)
+_IMPOSSIBLE = re.compile(r"[\ud800-\udfff]|.\0|\0.", re.DOTALL)
 # What may follow a word in a file of words, such as a count or the logarithm of a probability.
 _COUNT = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?", re.IGNORECASE)
 # The rule for a symbol, in words and as a function.
@@ -342,10 +343,12 @@ def read_vocabulary_file(
             vocabulary = Vocabulary.from_json(json.loads(text))
             if vocabulary.level != level:
                 raise UserError(f"it has {vocabulary.level}s, not {level}s")
+            _check_symbols_occur(vocabulary.symbols)
             return vocabulary if unknown is None else replace(vocabulary, unknown=unknown)
         if level != "word":
             raise UserError("a file with one symbol per line needs level 'word', others a .json")
         words = _read_words(text)
+        _check_symbols_occur(words)
         if options.lower_case:
             markers = (unknown, options.line_start, options.line_end)
             _check_lower_case(word for word in words if word not in markers)
@@ -366,15 +369,22 @@ def _read_words(text: str) -> tuple[str, ...]:
         if not fields:
             raise UserError(f"line {number} is blank")
         word, *counts = fields
-        if "\0" in word or len(counts) > 1 or not all(map(_COUNT.fullmatch, counts)):
+        if len(counts) > 1 or not all(map(_COUNT.fullmatch, counts)):
             raise UserError(
-                f"line {number} must be a word, which has no white space and no NUL, and perhaps a "
-                f"number. Received: {reprlib.repr(line)}"
+                f"line {number} must be a word, which has no white space, and perhaps a number. "
+                f"Received: {reprlib.repr(line)}"
             )
         if word in line_of_word:
             raise UserError(f"lines {line_of_word[word]} and {number} both contain {word!r}")
         line_of_word[word] = number
     return tuple(line_of_word)
+
+
+def _check_symbols_occur(symbols: Iterable[str]) -> None:
+    # UTF-8 has no lone surrogates, and words have no NUL.
+    wrong = next(filter(_IMPOSSIBLE.search, symbols), None)
+    if wrong is not None:
+        raise UserError(f"no text contains {reprlib.repr(wrong)}")
 
 
 def _check_lower_case(words: Iterable[str]) -> None:
