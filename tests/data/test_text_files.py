@@ -183,6 +183,8 @@ def test_a_byte_order_mark_is_left_out_where_a_file_begins(tmp_path, level, caps
     chunks = list(source.iterate_chunks())
     assert b"".join(c.text for c in chunks) == b"the first file\n" + MARK + b"the\nc\n"
     assert [c.text[:3] for c in chunks if c.begins_file] == [b"the", b"c\n"]
+    files = {name: (tmp_path / name).read_bytes() for name in "ac"}
+    assert all(any(f[c.offset :].startswith(c.text) for f in files.values()) for c in chunks)
     assert capsys.readouterr().err == ""
 
 

@@ -71,7 +71,7 @@ def read_file(
             encode. The message names the line and the offset.
     """
     (file,) = source.files
-    number = n_bytes = n_lines = 0
+    number = n_lines = 0
     if finder is None:
         yield make_text_chunk(vocabulary, np.zeros(0, np.int32), b"", TextName(str(file), 1))
     is_in_word = False
@@ -82,9 +82,8 @@ def read_file(
         if encoded.unknown and vocabulary.unknown is None:
             line, offset, symbol = _find_unknown(vocabulary, encoded, chunk)
             line += n_lines + file.count_lines_before()
-            offset += n_bytes + (file.start if file.continues else 0)
             raise UserError(
-                f"`{file}`, line {line}, byte offset {offset}: {symbol} is "
+                f"`{file}`, line {line}, byte offset {chunk.offset + offset}: {symbol} is "
                 f"not among the {len(vocabulary):,} {vocabulary.level}s of the vocabulary, which "
                 "has no symbol for unknown ones"
             )
@@ -101,7 +100,6 @@ def read_file(
                 piece = text[start:stop]
                 yield make_text_chunk(vocabulary, ids, piece, begins, is_in_word=is_in_word)
                 is_in_word = piece[-1:] not in _SPACES
-        n_bytes += len(text)
         n_lines += text.count(b"\n")
 
 

@@ -133,11 +133,12 @@ class StandardInput(TextFile):
 
 
 class Chunk(NamedTuple):
-    """A chunk of a text file, and whether it begins the file or a line."""
+    """A chunk of a text file, whether it begins the file or a line, and its byte offset there."""
 
     text: bytes
     begins_file: bool
     begins_line: bool
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -170,16 +171,17 @@ class TextSource:
             begins_file, begins_line = not file.continues, True
             offset = n_lines = 0
             for text in self._iterate_texts(file):
-                checked = self._check(text, file, offset, n_lines)
-                if offset == file.start == 0:
+                checked, begin = self._check(text, file, offset, n_lines), file.start + offset
+                if not begin:
                     if _is_binary(text):
                         binary.append(str(file))
-                    if self.level != "byte":
-                        checked = checked.removeprefix(BYTE_ORDER_MARK)
-                    elif text.startswith(BYTE_ORDER_MARK):
+                    if text.startswith(BYTE_ORDER_MARK) and self.level == "byte":
                         marked.append(str(file))
+                    elif text.startswith(BYTE_ORDER_MARK):
+                        begin = len(BYTE_ORDER_MARK)
+                        checked = checked[begin:]
                 if checked:
-                    yield Chunk(checked, begins_file, begins_line)
+                    yield Chunk(checked, begins_file, begins_line, begin)
                     begins_file, begins_line = False, checked.endswith(b"\n")
                 offset += len(text)
                 n_lines += text.count(b"\n")
