@@ -112,10 +112,10 @@ class LanguageModel(GenerationMixin, ExportMixin):
             rule = ", ".join(map(repr, KERNEL_DTYPES))
             raise UserError(f"`precision` must be one of {rule}. Received: {precision!r}")
         path = os.fspath(path)
-        folder = fetch_model(path) if is_hub_address(path) else find_pretrained(path)
-        is_shared = folder != path
+        is_shared = is_hub_address(path) or find_pretrained(path) != path
         if is_shared and checkpoint is not None:
             raise UserError(f"`checkpoint` is for run folders. Received: {path}, {checkpoint}")
+        folder = fetch_model(path) if is_hub_address(path) else find_pretrained(path)
         config = read_run_config(folder)
         if precision != "float32":
             check_transformer(config.model, "quantization")
