@@ -5,7 +5,8 @@ import re
 from places import ROOT
 
 FOLDERS = (".github", "benchmarks", "data_prep", "docs", "examples", "tests", "txl_tf")
-OURS = r"(?:--quiet )?-e '?\\?\.(?!/)"  # the backslash stands before the dot in patterns of tests
+# The backslash stands before the dot in patterns of tests.
+OURS = r"(?:--quiet |\$\(QUIETLY\) )?-e '?\\?\.(?!/)"
 OTHERS = r"build |uv\b|--python \S+ --resolution \S+ -e |tensorflow-tpu==|'apache-beam\["
 # With an extra, pip keeps the package that is installed.
 WHEEL = r"\\?'txl_tf\\?\["

@@ -91,12 +91,6 @@ def test_a_number_may_follow_a_word(read, count):
     assert read(f"the {count}\n").symbols == ("the",)
 
 
-def test_words_that_lower_case_removes_are_refused(read):
-    assert read("<S>\nUNK\na\n", unknown="UNK", lower_case=True).symbols == ("<S>", "UNK", "a")
-    with pytest.raises(UserError, match=r"no text contains 'The', 'Ä', 'B' and other words with"):
-        read("The\nÄ\na\nB\nC\n", lower_case=True)
-
-
 def test_a_symbol_a_line_is_for_words(read):
     with pytest.raises(UserError, match=r"needs level 'word', others a \.json"):
         read("a\n", level="char")

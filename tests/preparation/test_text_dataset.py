@@ -179,6 +179,14 @@ def test_a_vocabulary_can_be_brought(files):
     assert read_ids(folder / "records", "valid").tolist() == [2, 1, 3]
 
 
+def test_words_that_lower_case_removes_are_refused(files, capsys):
+    folder, flags = files
+    (folder / "v.txt").write_text("<UNK>\nThe\nÄ\na\nB\nC\n<eos>\n")
+    flags += ["--level=word", "--lower_case", f"--vocab_file={folder}/v.txt"]
+    assert call(folder, *flags) == 1
+    assert "no text contains 'The', 'Ä', 'B' and other words with" in capsys.readouterr().err
+
+
 def test_the_vocabulary_of_a_run_can_be_brought(files):
     folder, flags = files
     data = {"level": "char", "symbols": ["e", "t"], "unknown": "e"}

@@ -68,7 +68,21 @@ def make_plan(options: PrepareOptions, files: RawFiles) -> Plan:
         vocabulary = read_vocabulary_file(
             files.vocabulary, corpus.level, corpus.learning, corpus.unknown
         )
+        if corpus.learning.lower_case:
+            _check_lower_case(vocabulary)
     return Plan(corpus, sources, files.describe(), vocabulary)
+
+
+def _check_lower_case(vocabulary: Vocabulary) -> None:
+    # Symbols such as <S> may have capitals, because they are used by their ids.
+    markers = (vocabulary.unknown, vocabulary.line_start, vocabulary.line_end)
+    words = (word for word in vocabulary.symbols if word.isalpha() and word not in markers)
+    wrong = [word for word in words if word != word.lower()]
+    if wrong:
+        raise UserError(
+            f"with --lower_case, no text contains {', '.join(map(repr, wrong[:3]))}"
+            f"{' and other words' * (len(wrong) > 3)} with capitals: remove them from --vocab_file"
+        )
 
 
 def choose_corpus(options: PrepareOptions) -> CorpusSpec:

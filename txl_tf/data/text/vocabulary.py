@@ -349,9 +349,6 @@ def read_vocabulary_file(
             raise UserError("a file with one symbol per line needs level 'word', others a .json")
         words = _read_words(text)
         _check_symbols_occur(words)
-        if options.lower_case:
-            markers = (unknown, options.line_start, options.line_end)
-            _check_lower_case(word for word in words if word not in markers)
         return Vocabulary(
             level,
             words,
@@ -385,13 +382,3 @@ def _check_symbols_occur(symbols: Iterable[str]) -> None:
     wrong = next(filter(_IMPOSSIBLE.search, symbols), None)
     if wrong is not None:
         raise UserError(f"no text contains {reprlib.repr(wrong)}")
-
-
-def _check_lower_case(words: Iterable[str]) -> None:
-    # Symbols such as <S> may have capitals, because they are used by their ids.
-    wrong = [word for word in words if word.isalpha() and word != word.lower()]
-    if wrong:
-        raise UserError(
-            f"with --lower_case, no text contains {', '.join(map(repr, wrong[:3]))}"
-            f"{' and other words' * (len(wrong) > 3)} with capitals"
-        )
