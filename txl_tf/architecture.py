@@ -23,9 +23,13 @@ _REASONS = {
 }
 
 
-def make_model(config: ModelConfig, **kwargs: Any) -> SegmentModel:
-    """Returns a new model of a config; the other arguments are those of its class."""
-    return _MODELS[config.model_type](config, **kwargs)
+def make_model(config: ModelConfig, *, dtype: Any = "float32", **kwargs: Any) -> SegmentModel:
+    """Returns a new model of a config; the other arguments are those of its class.
+
+    Unlike its class, it does not take the dtype policy from the settings of Keras: the numbers of
+    a run depend on the run alone.
+    """
+    return _MODELS[config.model_type](config, dtype=dtype, **kwargs)
 
 
 def make_cached_model(

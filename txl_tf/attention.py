@@ -92,7 +92,7 @@ def show_attention(options: flags.FlagValues) -> None:
     check_data(records, config, model_dir=options.run, split=options.split)
     split = records.split(options.split)
     start = place_stretch(len(split), options.start, options.length)
-    model = TransformerXL(config.model)
+    model = TransformerXL(config.model, dtype="float32")
     checkpoint, is_averaged = load_choice(
         model, options.run, options.checkpoint, use_ema=options.use_ema
     )

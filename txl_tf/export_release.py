@@ -40,7 +40,7 @@ def export_release(options: flags.FlagValues) -> None:
 
     config, vocabulary = read_run_config(options.run), read_run_vocabulary(options.run)
     check_transformer(config.model, "the 2019 release")
-    model = TransformerXL(config.model)
+    model = TransformerXL(config.model, dtype="float32")
     checkpoint, is_averaged = load_choice(
         model, options.run, options.checkpoint, use_ema=options.use_ema
     )

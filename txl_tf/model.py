@@ -175,7 +175,7 @@ class TransformerXL(SegmentModel):
             with self.seed_generator.draw_from(seed + ops.cast(zero, seed.dtype)):
                 return run_layer(layer, *tensors, Visibility(*masks))
 
-        return keras.remat(run)(ops.zeros(()), *tensors)
+        return keras.remat(run)(ops.zeros((), "float32"), *tensors)
 
     @property
     def layer_kernels(self):

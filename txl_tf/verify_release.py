@@ -120,7 +120,7 @@ def load_run(model_dir: str, config: ModelConfig) -> "TransformerXL":
         raise UserError(
             f"`{model_dir}` has another model than the checkpoint: {'; '.join(differences)}"
         )
-    model = TransformerXL(own)
+    model = TransformerXL(own, dtype="float32")
     load_weights(model, find_checkpoint(model_dir, "newest"))
     return model
 

@@ -83,7 +83,7 @@ def recur(projected, kernel, first, starts=None):
     """
     tgt_len, width, dtype = projected.shape[0], kernel.shape[0], kernel.dtype
     empty, empty_gates = ops.zeros_like(first), ops.zeros(projected.shape[1:], "float32")
-    indices = ops.arange(tgt_len)
+    indices = ops.arange(tgt_len, dtype="int32")
 
     def multiply(left, right):
         return ops.cast(ops.matmul(ops.cast(left, dtype), right), "float32")

@@ -107,4 +107,6 @@ def _recur(kept, added, first, *, reverse=False):
         return cells, cells
 
     length = added.shape[0]
-    return ops.scan(step, first, ops.arange(length), length=length, reverse=reverse)[1]
+    return ops.scan(step, first, ops.arange(length, dtype="int32"), length=length, reverse=reverse)[
+        1
+    ]

@@ -50,7 +50,7 @@ class RecurrentLayer(keras.layers.Layer):
         """Returns the new biases of gates, (n_gates width,), of which the second one forgets."""
 
         def initialize(shape, dtype=None):
-            return ops.cast(ops.arange(shape[0]) // width == 1, dtype or "float32")
+            return ops.cast(ops.arange(shape[0], dtype="int32") // width == 1, dtype or "float32")
 
         return self.add_weight(name="bias", shape=(n_gates * width,), initializer=initialize)
 
@@ -167,5 +167,6 @@ class RecurrentModel(SegmentModel):
         self.config.check_reading(1, AttentionSpan(mem_len))
         shape = (batch_size, self.config.d_model)
         return tuple(
-            (ops.zeros(shape, self.compute_dtype), ops.zeros(shape)) for _ in self.decoder_layers
+            (ops.zeros(shape, self.compute_dtype), ops.zeros(shape, "float32"))
+            for _ in self.decoder_layers
         )

@@ -105,7 +105,7 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
 
     def locate(index):
         """Returns the tokens of a chunk, (chunk,) int32, and a mask of those in the bin."""
-        indices = index * chunk + ops.arange(chunk)
+        indices = index * chunk + ops.arange(chunk, dtype="int32")
         # A gather: for a slice, XLA would need its start, and so the targets, as constants, and
         # would compile again at every step.
         tokens = ops.take(order, ops.minimum(start + indices, n_tokens - 1))

@@ -213,7 +213,7 @@ def _make_weyl_sequence(shape, start):
     # compiler would make a constant of the size of the mask.
     step, total = _constant(WEYL_STEP), start
     for axis in reversed(range(len(shape))):
-        terms = ops.cast(ops.arange(shape[axis]), "uint32") * step
+        terms = ops.cast(ops.arange(shape[axis], dtype="int32"), "uint32") * step
         total = total + ops.reshape(terms, (-1, *[1] * (len(shape) - 1 - axis)))
         step = step * ops.cast(shape[axis], "uint32")
     return total

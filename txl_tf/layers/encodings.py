@@ -107,7 +107,7 @@ class ShawEncoding(Encoding):
         largest = self.config.n_positions - 1
         if clamp_len > 0:
             largest = min(largest, clamp_len)
-        rows = ops.minimum(ops.arange(n_keys - 1, -1, -1), largest)
+        rows = ops.minimum(ops.arange(n_keys - 1, -1, -1, dtype="int32"), largest)
         return [
             ops.take(self.get_table(model, index), rows, axis=0)
             for index in range(self.config.n_layer)

@@ -28,14 +28,14 @@ def make_attention_mask(tgt_len, mem_len, *, same_length=False, counts_self=Fals
     >>> ops.convert_to_numpy(make_attention_mask(2, 1, same_length=True)).tolist()
     [[True, True, False], [False, True, True]]
     """
-    query = ops.arange(tgt_len)[:, None]
-    key = ops.arange(mem_len + tgt_len)[None, :]
+    query = ops.arange(tgt_len, dtype="int32")[:, None]
+    key = ops.arange(mem_len + tgt_len, dtype="int32")[None, :]
     visible = key <= query + mem_len
     if same_length:
         visible = ops.logical_and(visible, key >= query + int(counts_self))
     if filled is None:
         return visible
-    is_filled = ops.arange(mem_len + tgt_len) >= mem_len - filled[:, None]  # (B, S)
+    is_filled = key >= mem_len - filled[:, None]  # (B, S)
     return ops.logical_and(visible, is_filled[:, None, None])
 
 

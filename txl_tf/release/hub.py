@@ -156,7 +156,7 @@ def load_hub_model(folder: str) -> tuple[TransformerXL, EvalConfig]:
     config = read_hub_config(folder)
     tensors = _read_tensors(folder)
     _check_model_size(folder, config.model, tensors)
-    model = TransformerXL(config.model)
+    model = TransformerXL(config.model, dtype="float32")
     _assign_tensors(folder, model, tensors)
     return model, config.evaluation
 

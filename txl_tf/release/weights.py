@@ -103,7 +103,7 @@ def load_model(path: str, config: ModelConfig) -> TransformerXL:
             model or has another shape. All such weights are named.
     """
     with open_release_checkpoint(path) as reader:
-        model = TransformerXL(config)
+        model = TransformerXL(config, dtype="float32")
         entries = list(list_entries(model))
         needed = {SCOPE + entry.source: list(entry.target.shape) for entry in entries}
         check_shapes(path, needed, read_weight_shapes(reader))
