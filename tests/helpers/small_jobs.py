@@ -23,8 +23,8 @@ CONFIG = RunConfig(
 )
 
 
-def make_records(folder, document_starts=()):
-    ids = np.random.default_rng(7).integers(0, N_TOKEN, 199)
+def make_records(folder, document_starts=(), *, seed=7):
+    ids = np.random.default_rng(seed).integers(0, N_TOKEN, 199)
     starts = np.array(document_starts, np.int64)
     chunks = TokenChunk(ids, starts), TokenChunk(ids[:61], starts[starts < 61])
     write_records(

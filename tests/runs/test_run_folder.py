@@ -1,5 +1,6 @@
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import pytest
 from small_runs import MODEL, TRAINING
@@ -12,6 +13,7 @@ from txl_tf.runs.folder import (
     RunConfig,
     check_config,
     check_run_folder,
+    find_other_splits,
     find_run_data,
     knows_data,
     make_run_folder,
@@ -184,7 +186,7 @@ def run(tmp_path, monkeypatch):
 
 
 def test_a_place_is_recalled_as_any_working_folder_knows_it(run, monkeypatch, tmp_path):
-    remember_data(str(run), "data")
+    remember_data(str(run), "data", {})
     monkeypatch.chdir(run)
     assert recall_data(str(run)) == str(tmp_path / "data")
 
@@ -196,7 +198,7 @@ def test_a_place_of_an_older_version_is_recalled(run, tmp_path):
 
 
 def test_an_address_stays_as_it_is(run):
-    remember_data(str(run), "gs://bucket/data")
+    remember_data(str(run), "gs://bucket/data", {})
     assert recall_data(str(run)) == "gs://bucket/data"
 
 
@@ -208,7 +210,7 @@ def test_a_run_that_remembers_nothing_says_so(run):
 def test_the_place_that_was_given_last_is_recalled(run, tmp_path):
     (tmp_path / "moved").mkdir()
     for name in ("data", "moved"):
-        remember_data(str(run), name)
+        remember_data(str(run), name, {})
     assert recall_data(str(run)) == str(tmp_path / "moved")
 
 
@@ -217,12 +219,23 @@ def test_a_file_that_cannot_be_read_is_named_and_written_anew(run, text, tmp_pat
     (run / "data.json").write_text(text)
     with pytest.raises(UserError, match=r"data\.json"):
         recall_data(str(run))
-    remember_data(str(run), "data")
+    remember_data(str(run), "data", {})
     assert recall_data(str(run)) == str(tmp_path / "data")
 
 
+def test_records_are_known_by_the_content_of_each_split(run, tmp_path):
+    remember_data(str(run), "data", {"train": "a", "valid": "b"})
+    here = SimpleNamespace(checksums={"train": "a", "valid": "c", "test": "d"})
+    assert find_other_splits(str(run), here) == ["valid"]
+
+
+def test_a_run_of_an_older_version_knows_no_records(run):
+    (run / "data.json").write_text('{"data_dir": "data"}')
+    assert find_other_splits(str(run), SimpleNamespace(checksums={"train": "a"})) == []
+
+
 def test_records_in_the_run_itself_come_first(run, tmp_path):
-    remember_data(str(run), "data")
+    remember_data(str(run), "data", {})
     assert find_run_data(str(run)) == str(tmp_path / "data")
     (run / "records").mkdir()
     (run / "records" / "records.json").write_text(json.dumps({}))

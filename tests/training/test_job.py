@@ -8,10 +8,13 @@ import pytest
 from small_jobs import CONFIG, make_records, read_log_steps, train
 from small_runs import TRAINING
 
+from txl_tf.data import open_records
+from txl_tf.errors import UserError
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.checkpoint_reader import CheckpointReader
-from txl_tf.runs.folder import read_run_id
-from txl_tf.scoring.checkpoints import evaluate_checkpoints
+from txl_tf.runs.folder import find_other_splits, read_run_id, remember_data
+from txl_tf.scoring.checkpoints import check_data, evaluate_checkpoints
+from txl_tf.training.job import describe_other_records
 
 RESETTING = dataclasses.replace(
     CONFIG,
@@ -62,6 +65,63 @@ def test_a_warm_start_begins_with_the_weights_at_step_0(trained, one_replica, re
     old, new = (CheckpointReader(each) for each in (path, first))
     for name in old.list_shapes("weights"):
         np.testing.assert_array_equal(new.read("weights", name), old.read("weights", name))
+
+
+@pytest.fixture(scope="module")
+def other_records(tmp_path_factory):
+    """Records of as many other tokens in the train split."""
+    return make_records(tmp_path_factory.mktemp("other") / "data", seed=8)
+
+
+@pytest.fixture
+def begun(trained, records, tmp_path):
+    """A run with one step left, which remembers its records."""
+    run = shutil.copytree(trained, tmp_path / "run")
+    for path in run.glob("checkpoints/ckpt-7.*"):
+        path.unlink()
+    remember_data(str(run), records.data_dir, records.checksums)
+    return run
+
+
+def test_a_run_is_not_resumed_on_other_records(begun, one_replica, other_records):
+    with pytest.raises(UserError, match=r"holds other records than .* on: splits train, valid\. P"):
+        train(one_replica, other_records, begun)
+    assert list_checkpoints(str(begun))[-1][0] == 6
+
+
+def test_other_records_that_are_accepted_are_named_and_remembered(
+    begun, one_replica, other_records, capsys
+):
+    train(
+        one_replica,
+        other_records,
+        begun,
+        data_dir=other_records.data_dir,
+        accepts_other_records=True,
+    )
+    assert "splits train, valid. Training continues on them" in capsys.readouterr().out
+    assert find_other_splits(str(begun), other_records) == []
+
+
+def test_records_that_were_moved_are_those_of_the_run(begun, records, tmp_path):
+    shutil.copytree(records.data_dir, tmp_path / "moved")
+    run, moved = str(begun), open_records(tmp_path / "moved")
+    assert describe_other_records(run, moved, CONFIG.training, are_accepted=False) is None
+
+
+def test_a_run_without_steps_takes_any_records(begun, other_records):
+    shutil.rmtree(begun / "checkpoints")
+    run, training = str(begun), CONFIG.training
+    assert describe_other_records(run, other_records, training, are_accepted=False) is None
+
+
+def test_an_evaluation_warns_of_records_that_were_made_again(begun, records, other_records, capsys):
+    settings = {"model_dir": str(begun), "split": "valid"}
+    check_data(other_records, CONFIG, **settings)
+    assert capsys.readouterr().err == ""  # another folder: these were asked for
+    remember_data(str(begun), other_records.data_dir, records.checksums)
+    check_data(other_records, CONFIG, **settings)
+    assert "was made again since" in capsys.readouterr().err
 
 
 def test_a_run_on_documents_is_trained_and_evaluated_by_document(one_replica, tmp_path, capsys):

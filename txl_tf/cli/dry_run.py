@@ -19,6 +19,7 @@ from txl_tf.training.job import (
     check_steps,
     describe_changes,
     describe_epoch,
+    describe_other_records,
     make_lanes,
     resolve_jit,
 )
@@ -45,6 +46,9 @@ def describe_dry_run(
     first_step = checkpoints[-1][0] if checkpoints else 0
     check_steps(model_dir, first_step, training)
     parts = count_by_part(config.model)
+    change = describe_other_records(
+        model_dir, records, training, are_accepted=options.accept_other_records
+    )
     yield "A dry run: nothing is trained or written."
     yield (
         f"parameters  {sum(parts.values()):,}: "
@@ -67,6 +71,7 @@ def describe_dry_run(
     )
     yield f"start       {_describe_start(options, training, checkpoints)}"
     changes = describe_changes(first_step, found.training, training) if found else {}
+    changes |= {"records": change} if change else {}
     for subject, change in changes.items():
         yield f"{subject:<12}{change}"
     yield f"saves       every {run_options.save_steps:,} steps and at the end, to {model_dir}"

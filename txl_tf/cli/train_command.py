@@ -150,6 +150,7 @@ def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountRep
                 warm_start_path=options.warm_start_path,
                 settings=_write_settings(options),
                 data_dir=data_dir,
+                accepts_other_records=options.accept_other_records,
                 make_sampler=_choose_sampler(inputs, config),
             )
         except OtherConfigError as error:

@@ -70,6 +70,8 @@ def define_flags() -> flags.FlagValues:
     define("config", str, None, text, is_path=True)
     text = "Path of the checkpoint whose weights a new run starts from (fine-tuning)."
     define("warm_start_path", str, None, text, is_path=True)
+    text = "Continue a run on other records than it was trained on."
+    define("accept_other_records", bool, False, text, rare=True)
     text = "Print what the command would do and the resources that it would need, and stop."
     define("dry_run", bool, False, text)
     define("do_train", bool, True, "Train.")

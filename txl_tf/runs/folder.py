@@ -3,8 +3,8 @@
 MODEL_DIR/config.json         data set, model, training and evaluation
 MODEL_DIR/run.json            the run's id, which its checkpoints name
 MODEL_DIR/options.json        when it saves, evaluates and stops; absent for an import
-MODEL_DIR/data.json           location of the records, the path that was given last; absent for an
-                              import
+MODEL_DIR/data.json           location of the records, the path that was given last, and checksums
+                              of their splits; absent for an import
 MODEL_DIR/vocabulary.json     symbols in id order; absent if only ids are known
 MODEL_DIR/checkpoints/        weights, optimizer, step, memory
 MODEL_DIR/averaged/           checkpoint means
@@ -25,6 +25,7 @@ import os
 import re
 import secrets
 import shlex
+from collections.abc import Mapping
 from typing import Any, Self
 
 from txl_tf import presets
@@ -41,6 +42,7 @@ from txl_tf.data.files import (
     remove_file,
     write_json,
 )
+from txl_tf.data.records.reading import Records
 from txl_tf.data.records.writing import holds_records
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain_errors, name_program
@@ -287,10 +289,17 @@ def _flatten(config: RunConfig) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in _CHANGEABLE}
 
 
-def remember_data(model_dir: str, data_dir: str) -> None:
-    """Saves the folder of a run's records as an absolute path."""
+def remember_data(model_dir: str, data_dir: str, checksums: Mapping[str, str]) -> None:
+    """Saves the folder of a run's records as an absolute path, and the checksums of its splits."""
     path = data_dir if is_remote(data_dir) else os.path.abspath(data_dir)
-    write_json(os.path.join(model_dir, DATA_NAME), {"data_dir": path})
+    content = {"data_dir": path, "checksums": dict(checksums)}
+    write_json(os.path.join(model_dir, DATA_NAME), content)
+
+
+def find_other_splits(model_dir: str, records: Records) -> list[str]:
+    """Returns the splits of records that differ from those that a run was trained with."""
+    known = _read_data(model_dir).get("checksums", {}) if knows_data(model_dir) else {}
+    return [name for name, found in records.checksums.items() if known.get(name, found) != found]
 
 
 def knows_data(model_dir: str) -> bool:
@@ -302,7 +311,7 @@ def recall_data(model_dir: str) -> str | None:
     """Returns the saved folder of a run's records, which must exist; `None` if none was saved."""
     if not knows_data(model_dir):
         return None
-    data_dir = _read_data_dir(model_dir)
+    data_dir = str(_read_data(model_dir)["data_dir"])
     if not is_remote(data_dir) and not os.path.isdir(data_dir):
         raise UserError(
             f"`{data_dir}`, the data folder of `{model_dir}`, no longer exists: pass "
@@ -311,12 +320,12 @@ def recall_data(model_dir: str) -> str | None:
     return data_dir
 
 
-def _read_data_dir(model_dir: str) -> str:
+def _read_data(model_dir: str) -> dict[str, Any]:
     path = os.path.join(model_dir, DATA_NAME)
     content = read_json(path)
     if not isinstance(content, dict) or not isinstance(content.get("data_dir"), str):
         raise UserError(f"`{path}` must be an object with the folder `data_dir`")
-    return str(content["data_dir"])
+    return content
 
 
 def find_run_data(model_dir: str) -> str | None:
@@ -330,5 +339,5 @@ def name_records(model_dir: str) -> str:
     own = join_path(model_dir, RECORDS_NAME)
     if not holds_records(own) and knows_data(model_dir):
         with contextlib.suppress(UserError):
-            return _read_data_dir(model_dir)
+            return str(_read_data(model_dir)["data_dir"])
     return own

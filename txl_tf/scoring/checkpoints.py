@@ -16,7 +16,14 @@ from txl_tf.data.records.reading import Records
 from txl_tf.errors import StorageError, UserError
 from txl_tf.runs.checkpoint_files import is_there, list_checkpoints, read_step
 from txl_tf.runs.checkpoint_reader import load_choice
-from txl_tf.runs.folder import EVALUATIONS_NAME, RunConfig, check_vocabulary, read_run_vocabulary
+from txl_tf.runs.folder import (
+    EVALUATIONS_NAME,
+    RunConfig,
+    check_vocabulary,
+    find_other_splits,
+    name_records,
+    read_run_vocabulary,
+)
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.metrics import (
     Score,
@@ -163,6 +170,13 @@ def check_data(records: Records, config: RunConfig, *, model_dir: str, split: st
     if read_run_vocabulary(model_dir) is not None:  # an import may know only ids
         check_vocabulary(model_dir, records.vocabulary)
     check_records(records, config.model, config.evaluation, split)
+    is_own = os.path.abspath(records.data_dir) == os.path.abspath(name_records(model_dir))
+    if is_own and split in find_other_splits(model_dir, records):
+        print(
+            f"warning: `{records.data_dir}` was made again since `{model_dir}` was trained: split "
+            f"{split} holds other records",
+            file=sys.stderr,
+        )
 
 
 def check_records(records: Records, model: ModelConfig, config: EvalConfig, split: str) -> None:

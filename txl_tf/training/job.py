@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import shlex
 import zlib
 from collections.abc import Callable
 
@@ -16,10 +17,12 @@ from txl_tf.config.training import RunOptions
 from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError, explain
+from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.folder import (
     RunConfig,
     check_run_folder,
+    find_other_splits,
     make_run_folder,
     read_run_options,
     remember_data,
@@ -59,6 +62,7 @@ def train(
     warm_start_path: str | None = None,
     settings: str = "",
     data_dir: str | None = None,
+    accepts_other_records: bool = False,
     make_sampler: SamplerMaker | None = None,
 ) -> None:
     """Trains to the end of the schedule, from the newest checkpoint if the run has one.
@@ -70,7 +74,8 @@ def train(
     In the 2019 code: `train` of train_gpu.py.
 
     Raises:
-        UserError: If the folder holds another run or one with more steps, the split is too short
+        UserError: If the folder holds another run or one with more steps, or a run with steps on
+            other records and not `accepts_other_records`; if the split is too short
             or has no document boundaries but needs them, a record is damaged, too many steps in a
             row were not finite, a checkpoint cannot be saved or restored, or another process of
             the run is gone or was started with other flags.
@@ -82,9 +87,12 @@ def train(
         check_documents(records, "train")
     lanes = make_lanes(records, training)
     found = check_run_folder(model_dir, config, records.vocabulary)
-    tokens = {split: len(records.split(split)) for split in records.splits}
-    numbers = [config.to_json(), options.to_json(), tokens]
+    numbers = [config.to_json(), options.to_json(), records.checksums]
     _check_agreement(workers, json.dumps([numbers, settings]))
+    if change := describe_other_records(
+        model_dir, records, training, are_accepted=accepts_other_records
+    ):
+        workers.say(change)
     with workers.explain_losses():
         trainer = Trainer(workers, config.model, training)
     checkpointer = Checkpointer(
@@ -119,7 +127,7 @@ def train(
         make_run_folder(model_dir, config, records.vocabulary, checkpointer.run_id)
         _change_options(model_dir, options)
         if data_dir:
-            remember_data(model_dir, data_dir)
+            remember_data(model_dir, data_dir, records.checksums)
         level = records.vocabulary.level
         log = TrainingLog(model_dir, config, options, first_step=first_step, level=level)
         validation = Validation(model_dir, options, first_step=first_step, lanes=held_out)
@@ -216,6 +224,29 @@ def check_steps(model_dir: str, n_done: int, training: TrainConfig) -> None:
             f"`{model_dir}` has made {n_done} steps: `train_steps` must be at least as many. "
             f"Received: train_steps={training.train_steps}"
         )
+
+
+def describe_other_records(
+    model_dir: str, records: Records, training: TrainConfig, *, are_accepted: bool
+) -> str | None:
+    """Describes how records differ from those of the steps of a run; `None` if none are read.
+
+    Raises:
+        UserError: If they differ and are not accepted.
+    """
+    checkpoints = list_checkpoints(model_dir)
+    names = find_other_splits(model_dir, records)
+    if not names or not checkpoints or checkpoints[-1][0] >= training.train_steps:
+        return None
+    splits = f"split{'s' * (len(names) > 1)} {', '.join(names)}"
+    change = f"`{records.data_dir}` holds other records than `{model_dir}` was trained on: {splits}"
+    if not are_accepted:
+        raise UserError(
+            f"{change}. Pass the run's own --data_dir; or start a new run on them with "
+            f"--warm_start_path={shlex.quote(checkpoints[-1][1])}; or continue this one on them "
+            "with --accept_other_records"
+        )
+    return f"{change}. Training continues on them (--accept_other_records)."
 
 
 def _change_options(model_dir: str, options: RunOptions) -> None:

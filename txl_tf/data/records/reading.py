@@ -165,6 +165,14 @@ class Records:
         documents = self.info.documents.get(split)
         return documents.count if documents else 0
 
+    @property
+    def checksums(self) -> dict[str, str]:
+        """A checksum of each split: the SHA-256 of those of its files."""
+        sums = {name: "".join(x.sha256 for x in files) for name, files in self.info.splits.items()}
+        for name, documents in self.info.documents.items():
+            sums[name] += documents.sha256
+        return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sums.items()}
+
     def n_bytes(self, split: str) -> int:
         """Returns the size of a split's shards in bytes."""
         return sum(shard.bytes for shard in self.info.splits[split])
