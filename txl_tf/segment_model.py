@@ -154,6 +154,17 @@ class SegmentModel(keras.Model):
         self.seed_generator.state.assign(own.pop(SEED_STATE))
         super().load_own_variables(own)
 
+    def _trackable_children(self, save_type="checkpoint", **kwargs):
+        # For `tf.train.Checkpoint`, from which Keras hides the weights of layers in lists.
+        children = super()._trackable_children(save_type, **kwargs)
+        if save_type == "checkpoint":
+            children |= self._name_weights() | {SEED_STATE: self.seed_generator.state}
+        return children
+
+    def _name_weights(self):
+        """Returns the weights by their paths without the name of the model."""
+        return {x.path.split(f"{self.name}/", 1)[-1]: x for x in self.weights}
+
     def get_config(self):
         return {
             "config": self.config.to_json(),
@@ -161,11 +172,19 @@ class SegmentModel(keras.Model):
             "remat": self.remat,
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "frozen": [name for name, x in self._name_weights().items() if not x.trainable],
         }
 
     @classmethod
     def from_config(cls, config):
-        return cls(**config | {"config": ModelConfig.from_json(config["config"])})
+        fields = config | {"config": ModelConfig.from_json(config["config"])}
+        frozen = fields.pop("frozen", ())  # older files have none
+        model = cls(**fields)
+        for name in frozen:
+            model._name_weights()[name].trainable = False
+        for layer in (*model.layers, model):
+            layer.trainable = bool(layer.trainable_weights or not layer.weights)
+        return model
 
 
 def _make_initializer(config, std, seeds):

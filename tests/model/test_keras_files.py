@@ -56,6 +56,25 @@ def test_a_fresh_process_gives_the_same(tmp_path):
         np.testing.assert_array_equal(found, compute_nll(model), err_msg=policy)
 
 
+@pytest.mark.parametrize(
+    "choose",
+    [
+        lambda model: model,
+        lambda model: model.embedding,
+        lambda model: model.decoder_layers[1].attention,
+        lambda model: model.softmax.biases[0],
+    ],
+)
+def test_what_is_frozen_stays_frozen(tmp_path, choose):
+    model = make_model(**BINS)
+    choose(model).trainable = False
+    again = save_and_load(model, tmp_path)
+    assert again.trainable == model.trainable
+    found, expected = ([x.path for x in m.trainable_weights] for m in (again, model))
+    assert found == expected
+    np.testing.assert_array_equal(compute_nll(again), compute_nll(model))
+
+
 def test_the_dropout_continues_where_it_was(tmp_path):
     model = make_model(**BINS, dropout=0.25, dropatt=0.5)
 

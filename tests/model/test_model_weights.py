@@ -5,9 +5,11 @@ import itertools
 
 import numpy as np
 import pytest
+import small_lstm
 import tensorflow as tf
 from small_model import BATCH, make_config, make_model
 
+from txl_tf.layers import AdaptiveEmbedding
 from txl_tf.model import TransformerXL
 
 BRANCHES = {
@@ -29,6 +31,31 @@ BRANCHES = {
 def test_parameters_are_as_many_as_the_config_says(branch):
     config = make_config(**BRANCHES[branch])
     assert TransformerXL(config).count_params() == config.count_parameters()
+
+
+def make_embedding():
+    layer = AdaptiveEmbedding(small_lstm.CONFIG)
+    layer.build()
+    return layer
+
+
+@pytest.mark.parametrize("make", [make_model, small_lstm.make_model, make_embedding])
+def test_a_checkpoint_of_tensorflow_holds_all_weights(make, tmp_path):
+    source, target = make(), make()
+    for weight in target.weights:
+        weight.assign(weight + 1)
+    path = tf.train.Checkpoint(model=source).write(str(tmp_path / "checkpoint"))
+    tf.train.Checkpoint(model=target).read(path).assert_consumed().assert_existing_objects_matched()
+    for found, expected in zip(target.variables, source.variables, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_checkpoint_of_tensorflow_holds_the_state_of_dropout(tmp_path):
+    source, target = make_model(), TransformerXL(make_config(), name="another")
+    source.set_dropout_seed(7)
+    path = tf.train.Checkpoint(model=source).write(str(tmp_path / "checkpoint"))
+    tf.train.Checkpoint(model=target).read(path).assert_consumed()
+    np.testing.assert_array_equal(target.seed_generator.state, source.seed_generator.state)
 
 
 def test_a_seed_fixes_the_weights():

@@ -71,6 +71,8 @@ class AdaptiveEmbedding(keras.layers.Layer):
             else None
             for index in range(len(bins))
         ]
+        for weight in self.weights:  # for `tf.train.Checkpoint`, which does not see lists
+            setattr(self, weight.name, weight)
 
     def call(self, ids):
         low, embedded = 0, None

@@ -83,6 +83,8 @@ class AdaptiveSoftmax(keras.layers.Layer):
             self.cluster_bias = self.add_weight(
                 name="cluster_bias", shape=(n_cluster,), initializer="zeros"
             )
+        for weight in self.weights:  # for `tf.train.Checkpoint`, which does not see lists
+            setattr(self, weight.name, weight)
 
     def call(self, hidden, targets, embedding, temperature=1.0):
         shape = ops.shape(targets)

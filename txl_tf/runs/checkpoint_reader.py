@@ -298,8 +298,6 @@ def check_not_release(path: str) -> None:
 
 def name_variables(variables: list[keras.Variable]) -> dict[str, tf.Variable]:
     """Returns variables by path, their name in a checkpoint."""
-    # `tf.train.Checkpoint(model)` would silently save only the few variables that are attributes of
-    # the model: it does not look into the lists in which Keras layers hold the others.
     named = {variable.path.replace("/", "."): variable.value for variable in variables}
     assert len(named) == len(variables), "paths of variables must be unique"
     return named
