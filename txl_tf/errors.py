@@ -38,6 +38,8 @@ def explain(error: BaseException) -> str:
 
     >>> explain(ValueError("{{function_node f}} disk full [Op:SaveV2]"))
     'disk full'
+    >>> explain(ValueError("run/ckpt-7_temp/part-0.tempstate12; No space left on device"))
+    'No space left on device'
     >>> explain(FileNotFoundError(2, "No such file or directory", "a.txt"))
     'No such file or directory'
     """
@@ -46,7 +48,8 @@ def explain(error: BaseException) -> str:
         return f"{byte} ({error.reason}); {convert_encoding()}"
     message = getattr(error, "strerror", None) or str(error)
     first, *_ = str(message).splitlines() or [""]
-    return re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", "", first).strip() or type(error).__name__
+    notes = r"\{\{.*?\}\}|\[Op:.*?\]|^.*_temp\b.*; "
+    return re.sub(notes, "", first).strip() or type(error).__name__
 
 
 def convert_encoding(encoding: str = "LATIN1") -> str:

@@ -91,7 +91,7 @@ def generate_text(options: flags.FlagValues) -> None:
     _check_interactive(options)
     settings: dict[str, Any] = {
         "temperature": options.temperature,
-        "top_k": options.top_k or None,
+        "top_k": options.top_k,
         "top_p": None if options.top_p == 1 else options.top_p,
         "repetition_penalty": options.repetition_penalty,
         "banned": _read_texts("ban", options.ban),

@@ -21,7 +21,7 @@ from txl_tf.exports.export_mixin import ExportMixin
 from txl_tf.exports.hub_folder import fetch_model, is_hub_address
 from txl_tf.generation.generation_mixin import GenerationMixin
 from txl_tf.generation.generator import Generator
-from txl_tf.generation.text_encoder import TextEncoder
+from txl_tf.generation.text_encoder import TextEncoder, check_list
 from txl_tf.pretrained import find_pretrained
 from txl_tf.quantization import get_kernel_dtype, quantize
 from txl_tf.runs.checkpoint_files import read_step
@@ -111,6 +111,8 @@ class LanguageModel(GenerationMixin, ExportMixin):
         if precision not in KERNEL_DTYPES:
             rule = ", ".join(map(repr, KERNEL_DTYPES))
             raise UserError(f"`precision` must be one of {rule}. Received: {precision!r}")
+        if not isinstance(path, str | os.PathLike):
+            raise UserError(f"`path` must be the path of a run. Received: {path!r}")
         path = os.fspath(path)
         is_shared = is_hub_address(path) or find_pretrained(path) != path
         if is_shared and checkpoint is not None:
@@ -133,6 +135,10 @@ class LanguageModel(GenerationMixin, ExportMixin):
             checkpoint=weights,
             is_averaged=is_averaged,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without compiled functions, which cannot be copied.
+        return self.__dict__ | {"_generators": Recent(_MOST_KEPT), "_scorers": Recent(_MOST_KEPT)}
 
     def __repr__(self) -> str:
         return f"<LanguageModel: {self.describe()}>"
@@ -229,8 +235,7 @@ class LanguageModel(GenerationMixin, ExportMixin):
         """
         if isinstance(texts, str | bytes):
             raise UserError("`texts` must be a list of texts. Received: one text")
-        if not isinstance(texts, Iterable):
-            raise UserError(f"`texts` must be a list of texts. Received: {texts!r}")
+        check_list("texts", texts)
         chunks = (self._encoder.make_chunk(text, number) for number, text in enumerate(texts, 1))
         scorer = self._get_scorer(self._choose_dynamic(dynamic), batch_size, mask_empty_memory, jit)
         scores = scorer.score(

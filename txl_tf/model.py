@@ -17,7 +17,7 @@ from txl_tf.layers import (
 )
 from txl_tf.layers.fused.fused_attention import Visibility
 from txl_tf.layers.fused.fused_layer import run_layer
-from txl_tf.segment_model import SegmentModel
+from txl_tf.segment_model import SegmentModel, check_config
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -82,7 +82,7 @@ class TransformerXL(SegmentModel):
     """
 
     def __init__(self, config, *, seed=None, remat=False, name="transformer_xl", **kwargs):
-        if config.is_recurrent:
+        if check_config(config).is_recurrent:
             raise UserError(
                 f"`model_type` must be {TRANSFORMER_XL}. Received: model_type={config.model_type}"
             )
@@ -133,7 +133,7 @@ class TransformerXL(SegmentModel):
         drops_output=True,
         filled=None,
     ):
-        check_ids(ids, document_starts)
+        check_starts(ids, document_starts)
         span = _check_span(memory, span)
         tgt_len, mem_len = ids.shape[1], span.mem_len
         self.config.check_reading(tgt_len, span)
@@ -220,14 +220,8 @@ class TransformerXL(SegmentModel):
         return tuple(ops.zeros(shape, self.compute_dtype) for _ in self.decoder_layers)
 
 
-def check_ids(ids, document_starts):
-    """Checks the shapes of the inputs of a call, which must be known and agree.
-
-    Raises:
-        ValueError: If they are not known, or differ.
-    """
-    if None in ids.shape:
-        raise ValueError(f"`ids` must have a fixed shape (B, T). Received: {tuple(ids.shape)}")
+def check_starts(ids, document_starts):
+    """Checks that the starts of documents have the shape of the ids, if there are any."""
     if document_starts is not None and tuple(document_starts.shape) != tuple(ids.shape):
         raise ValueError(
             "`document_starts` must have the shape of `ids`. "

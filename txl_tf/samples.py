@@ -201,7 +201,7 @@ def draw_samples(
                 [context],
                 seed=seed,
                 temperature=options.temperature,
-                top_k=options.top_k or None,
+                top_k=options.top_k,
                 draft_len=options.draft_len,
             )
             for _ in session.draw_pieces(options.max_new_tokens):

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from txl_tf.config import ModelConfig
+from txl_tf.errors import UserError
 from txl_tf.layers import AdaptiveEmbedding, AdaptiveSoftmax, Dropout, DropoutSeeds, WordDropout
 from txl_tf.layers.memory import clear_rows
 
@@ -32,8 +33,13 @@ class SegmentModel(keras.Model):
     """
 
     def __init__(self, config, *, seed=None, remat=False, **kwargs):
+        try:
+            keras.dtype_policies.get(kwargs.get("dtype"))
+        except ValueError as error:
+            rule = "a float dtype or a policy of Keras, such as 'float32' or 'mixed_bfloat16'"
+            raise UserError(f"`dtype` must be {rule}. Received: {kwargs['dtype']!r}") from error
         super().__init__(**kwargs)
-        self.config = config
+        self.config = check_config(config)
         self.remat = remat
         self.seed = random.randrange(2**31) if seed is None else seed
         self.seed_generator = DropoutSeeds(self.seed, name=SEED_STATE)
@@ -71,6 +77,10 @@ class SegmentModel(keras.Model):
             layer.build((None, None, self.config.d_model))
         self.softmax.build()
         self.built = True
+
+    def __call__(self, ids, *args, **kwargs):
+        check_ids(ids)  # here: Keras would add lines to an error within `call`
+        return super().__call__(ids, *args, **kwargs)
 
     @property
     def attention_biases(self):
@@ -185,6 +195,34 @@ class SegmentModel(keras.Model):
         for layer in (*model.layers, model):
             layer.trainable = bool(layer.trainable_weights or not layer.weights)
         return model
+
+
+def check_config(config):
+    """Returns the config of a model; raises a `UserError` if it is none."""
+    if not isinstance(config, ModelConfig):
+        raise UserError(
+            "`config` must be a ModelConfig, such as txl_tf.presets.model(NAME). "
+            f"Received: {config!r}"
+        )
+    return config
+
+
+def check_ids(ids):
+    """Checks that the ids of a call are integers of a shape that is known.
+
+    Raises:
+        UserError: If they are no integers (B, T).
+        ValueError: If their shape is not known in a traced function.
+    """
+    dtype = keras.backend.standardize_dtype(ids.dtype) if hasattr(ids, "dtype") else None
+    if dtype is None or "int" not in dtype or len(ids.shape) != 2:
+        received = f"shape={tuple(ids.shape)}, dtype={dtype}" if dtype else type(ids).__name__
+        raise UserError(f"`ids` must be an array (B, T) of integers. Received: {received}")
+    if None in ids.shape:
+        raise ValueError(  # a class that TensorFlow keeps when it traces
+            "`ids` must have a fixed shape (B, T), as those of a tf.data.Dataset after "
+            f".batch(B, drop_remainder=True). Received: {tuple(ids.shape)}"
+        )
 
 
 def _make_initializer(config, std, seeds):

@@ -3,6 +3,7 @@ import pytest
 from positions import STARTS, Positions
 
 from txl_tf.data.lanes.training_lanes import TrainingLanes
+from txl_tf.errors import UserError
 
 
 def make_lanes(n_tokens=211, n_lanes=3, tgt_len=7, seed=0, document_starts=()):
@@ -54,13 +55,10 @@ def test_the_seed_decides_the_offsets():
     assert (one != other).any()
 
 
-def test_a_split_that_is_too_short_is_told_what_fits():
-    with pytest.raises(
-        ValueError,
-        match=r"n_lanes=5, tgt_len=7, 31 tokens\. With 5 lanes, tgt_len can be at most 6",
-    ):
-        make_lanes(n_tokens=31, n_lanes=5)
-    assert make_lanes(n_tokens=31, n_lanes=5, tgt_len=6).steps_per_epoch == 1
+def test_a_text_that_is_too_short_is_told_what_is_needed():
+    with pytest.raises(UserError, match=r"=5 lanes .* `tgt_len`=7 need at least 36 .* it has 35$"):
+        make_lanes(n_tokens=35, n_lanes=5)
+    assert make_lanes(n_tokens=36, n_lanes=5).steps_per_epoch == 1
 
 
 def test_documents_begin_where_their_first_token_is_an_input():

@@ -91,8 +91,8 @@ def test_without_a_schedule_epochs_start_where_they_always_have():
 def test_a_split_too_short_for_the_common_multiple_is_refused():
     with pytest.raises(
         UserError,
-        match=r"`n_lanes` \* 30 must be below .* Received: n_lanes=3, tgt_len=5, "
-        r"tgt_len_schedule=\(\(3, 2\), \(6, 3\)\), 90 tokens",
+        match=r"=3 lanes with segments of 30, the least common multiple of `tgt_len`=5 and .* "
+        r"need at least 91 tokens, and it has 90$",
     ):
         make_lanes(SCHEDULES[0], n_tokens=90)
     assert make_lanes(SCHEDULES[0], n_tokens=91).lane_len == 30

@@ -76,7 +76,7 @@ def test_a_stop_that_cannot_come_is_refused(vocabulary, stop):
 
 
 def test_an_empty_stop_is_refused():
-    with pytest.raises(UserError, match=r"`stops` must not be empty. Received: ''"):
+    with pytest.raises(UserError, match=r"`stops` must be texts of at least one .* Received: ''"):
         Stops(CHARS, ["a", ""])
 
 

@@ -1,4 +1,6 @@
+import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -109,11 +111,17 @@ def test_a_text_continues_with_the_space_between_two_words(lm):
     ("arguments", "message"),
     [
         ({"prompt": ""}, r"`prompt` must hold at least one token"),
-        ({"temperature": math.nan}, r"`temperature` must be 0 or more"),
-        ({"top_k": 0}, r"`top_k` must be a positive integer"),
-        ({"top_k": 4.0}, r"`top_k` must be a positive integer. Received: top_k=4.0"),
+        ({"prompt": {"the": 1}}, r"a text must be a `str` or a one-dimensional array"),
+        ({"temperature": math.nan}, r"`temperature` must be a number of 0 or more"),
+        ({"temperature": "hot"}, r"`temperature` must be a number .* Received: temperature='hot'"),
+        ({"top_k": -1}, r"`top_k` must be an integer of 0, for all tokens, or more"),
+        ({"top_k": 4.0}, r"`top_k` must be an integer of 0, .* Received: top_k=4.0"),
+        ({"top_p": "most"}, r"`top_p` must be a number in \(0, 1\]. Received: top_p='most'"),
+        ({"stops": {"the": 1}}, r"`stops` must be a list. Received: {'the': 1}"),
+        ({"stops": [3]}, r"`stops` must be texts of at least one character. Received: 3"),
+        ({"banned": 3}, r"`banned` must be a list. Received: 3"),
         ({"draft_len": 2.0}, r"`draft_len` must be an integer from 0"),
-        ({"repetition_penalty": 0.5}, r"`repetition_penalty` must be 1 or more"),
+        ({"repetition_penalty": 0.5}, r"`repetition_penalty` must be a number of 1"),
         ({"banned": ["dog"]}, r"'dog' is neither a symbol of the vocabulary nor"),
         ({"banned": WORDS.symbols}, r"`banned` must leave at least one token. Received: all 7"),
         ({"prompt": ["the", "a"], "seed": [1]}, r"`seed` must be one seed, or 2. Received: 1"),
@@ -127,6 +135,25 @@ def test_a_text_continues_with_the_space_between_two_words(lm):
 def test_bad_arguments_of_generate_are_refused(lm, arguments, message):
     with pytest.raises(UserError, match=message):
         lm.generate(**{"prompt": "the"} | arguments)
+
+
+def test_a_top_k_of_0_is_all_tokens(lm):
+    texts = [lm.generate("the", max_new_tokens=17, top_k=top_k) for top_k in (0, None)]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("make_copy", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_copy_of_a_used_model_gives_the_same(lm, make_copy):
+    text, (score,) = lm.generate("the", max_new_tokens=7), lm.score(["the cat"], jit="none")
+    copied = make_copy(lm)
+    assert copied.score(["the cat"], jit="none")[0].total_nats == score.total_nats
+    assert copied.generate("the", max_new_tokens=7) == text
+
+
+@pytest.mark.parametrize("path", [3, None, ["run"]])
+def test_a_path_that_is_none_is_refused(path):
+    with pytest.raises(UserError, match=r"`path` must be the path of a run. Received: "):
+        txl_tf.load(path)
 
 
 def test_texts_need_a_vocabulary():

@@ -9,6 +9,8 @@ import small_lstm
 import tensorflow as tf
 from small_model import BATCH, make_config, make_model
 
+from txl_tf.baselines.lstm import LSTMModel
+from txl_tf.errors import UserError
 from txl_tf.layers import AdaptiveEmbedding
 from txl_tf.model import TransformerXL
 
@@ -103,8 +105,27 @@ def test_projections_start_independent_of_the_tables():
     assert abs(np.corrcoef(table[:size], projection[:size])[0, 1]) < 0.6
 
 
+@pytest.mark.parametrize("ids", [[[1, 2]], np.ones((2, 2)), np.ones(2, "int32"), "text"])
+def test_ids_are_an_array_of_integers_with_two_axes(ids):
+    model = make_model()
+    with pytest.raises(UserError, match=r"`ids` must be an array \(B, T\) of integers. Received"):
+        model(ids, model.initial_memory(2, 3))
+
+
+@pytest.mark.parametrize("make", [TransformerXL, LSTMModel])
+@pytest.mark.parametrize("config", [{"n_token": 7}, "text8_base", None])
+def test_a_model_needs_a_config(make, config):
+    with pytest.raises(UserError, match=r"`config` must be a ModelConfig, .* Received: "):
+        make(config)
+
+
+def test_a_dtype_that_keras_does_not_know_is_refused():
+    with pytest.raises(UserError, match=r"`dtype` must be a float dtype .* Received: 'float8'$"):
+        TransformerXL(make_config(), dtype="float8")
+
+
 def test_a_shape_that_is_not_fixed_is_an_error():
     model = make_model()
     read_text = tf.function(lambda ids: model(ids, model.initial_memory(BATCH, 3))[0])
-    with pytest.raises(ValueError, match=r"`ids` must have a fixed shape .*Received: \(2, None\)"):
+    with pytest.raises(ValueError, match=r"fixed shape .*drop_remainder=True\). Received: \(2"):
         read_text.get_concrete_function(tf.TensorSpec((BATCH, None), "int32"))

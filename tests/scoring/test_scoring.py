@@ -279,6 +279,8 @@ def test_a_text_without_context_has_no_loss(text):
     ("texts", "options", "message"),
     [
         ("the cat", {}, r"`texts` must be a list of texts. Received: one text"),
+        ({"the cat": 1}, {}, r"`texts` must be a list. Received: {'the cat': 1}"),
+        ({"the cat"}, {}, r"`texts` must be a list. Received: {'the cat'}"),
         (["the", "a dog"], {}, r"1 unknown \('dog'\), the first at offset 1"),
         (["x" * 10**7], {}, r"^.{,200}1 unknown \('xxx.*\.\.\..*xxx'\), the first at offset 0$"),
         ([b"the \xff"], {}, r"a text is not UTF-8: .* byte 0xff in position 4"),
@@ -287,7 +289,7 @@ def test_a_text_without_context_has_no_loss(text):
         (["the"], {"prefix": "dog"}, r"1 unknown \('dog'\)"),
         (["the"], {"batch_size": 0}, r"`batch_size` must be positive. Received: batch_size=0"),
     ],
-    ids=range(8),
+    ids=range(10),
 )
 def test_bad_texts_are_refused(texts, options, message):
     with pytest.raises(UserError, match=message):

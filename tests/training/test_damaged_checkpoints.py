@@ -20,8 +20,19 @@ from small_runs import (
 from txl_tf.errors import UserError
 from txl_tf.runs import checkpoint_writer
 from txl_tf.runs.checkpoint_files import list_checkpoints, remove_checkpoint
-from txl_tf.runs.checkpoint_reader import Origin
+from txl_tf.runs.checkpoint_reader import Origin, load_weights
 from txl_tf.training import checkpoint
+
+
+def test_an_older_checkpoint_that_is_whole_is_named(saved):
+    model_dir, run, _ = saved
+    newest = model_dir / "checkpoints" / "ckpt-5"
+    cut(newest.with_name("ckpt-5.data-00000-of-00001"))
+    with pytest.raises(UserError, match=r"\. An older one is whole: checkpoint=2 reads it$"):
+        load_weights(run.model, str(newest))
+    cut(newest.with_name("ckpt-2.index"))
+    with pytest.raises(UserError, match=r"ckpt-5 cannot be restored: (?!.*whole)"):
+        load_weights(run.model, str(newest))
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from keras import ops
 
 from txl_tf.config import AttentionSpan
 from txl_tf.layers.custom_gradient import as_tensor
-from txl_tf.model import check_ids
-from txl_tf.segment_model import SegmentModel
+from txl_tf.model import check_starts
+from txl_tf.segment_model import SegmentModel, check_config
 
 
 class RecurrentLayer(keras.layers.Layer):
@@ -106,7 +106,7 @@ class RecurrentModel(SegmentModel):
     """
 
     def __init__(self, config, *, name=None, **kwargs):
-        name = name or config.model_type
+        name = name or check_config(config).model_type
         super().__init__(config, name=name, autocast=False, **kwargs)  # the cells stay float32
 
     @property
@@ -129,7 +129,7 @@ class RecurrentModel(SegmentModel):
         drops_output=True,
         filled=None,
     ):
-        check_ids(ids, document_starts)
+        check_starts(ids, document_starts)
         if span is not None:
             self.config.check_reading(ids.shape[1], span)
         hidden = self.input_dropout(self.embed(ids, training=training), training=training)

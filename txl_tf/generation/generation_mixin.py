@@ -14,7 +14,7 @@ from txl_tf.errors import UserError
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.session import Session
-from txl_tf.generation.text_encoder import TextEncoder
+from txl_tf.generation.text_encoder import TextEncoder, check_list
 from txl_tf.segment_model import SegmentModel
 
 
@@ -143,7 +143,7 @@ class GenerationMixin:
             seed: A seed for all prompts, or a list with one for each.
             temperature: Divisor of the log-probabilities; 0 always takes the most likely token
                 (greedy decoding).
-            top_k: Draw from this many of the most likely tokens; `None` for all.
+            top_k: Draw from this many of the most likely tokens; 0 or `None` for all.
             top_p: Nucleus sampling: draw from the most likely tokens that together have this
                 probability; `None` for all.
             repetition_penalty: Factor of the log-probabilities of tokens that the text already
@@ -163,6 +163,8 @@ class GenerationMixin:
             UserError: See `generate`.
         """
         check_transformer(self.model.config, "generation")
+        if not isinstance(prompts, str | bytes):
+            check_list("prompts", prompts)
         prompts = [prompts] if isinstance(prompts, str | bytes) else list(prompts)
         ids = [self._encoder.encode(prompt) for prompt in prompts]
         seeds: Any = [seed] * len(ids) if np.ndim(seed) == 0 else seed
@@ -172,6 +174,7 @@ class GenerationMixin:
         if banned is None:
             banned = [unknown] if unknown else []
         banned = [banned] if isinstance(banned, str) else banned
+        check_list("banned", banned, has_order=False)
         found_stops = self._encoder.make_stops(stops)
         sampling = SamplingConfig(
             temperature=temperature,

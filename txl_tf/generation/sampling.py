@@ -2,8 +2,9 @@
 
 import dataclasses
 import functools
+import numbers
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -41,21 +42,19 @@ class SamplingConfig:
     stops: tuple[int, ...] = ()  # ids that end a text, which keeps them
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise UserError(
-                f"`temperature` must be 0 or more. Received: temperature={self.temperature}"
-            )
-        if self.top_k is not None and not (
-            isinstance(self.top_k, int | np.integer) and self.top_k > 0
-        ):
-            raise UserError(f"`top_k` must be a positive integer. Received: top_k={self.top_k}")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise UserError(f"`top_p` must be in (0, 1]. Received: top_p={self.top_p}")
-        if not 1 <= self.repetition_penalty < float("inf"):
-            raise UserError(
-                "`repetition_penalty` must be 1 or more. "
-                f"Received: repetition_penalty={self.repetition_penalty}"
-            )
+        self._check("temperature", "a number of 0 or more", lambda x: 0 <= x < float("inf"))
+        if self.top_k is not None:
+            rule = "an integer of 0, for all tokens, or more"
+            self._check("top_k", rule, lambda x: isinstance(x, numbers.Integral) and x >= 0)
+        object.__setattr__(self, "top_k", self.top_k or None)
+        if self.top_p is not None:
+            self._check("top_p", "a number in (0, 1]", lambda x: 0 < x <= 1)
+        self._check("repetition_penalty", "a number of 1 or more", lambda x: 1 <= x < float("inf"))
+
+    def _check(self, name: str, rule: str, holds: Callable[[Any], bool]) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, numbers.Real) or not holds(value):
+            raise UserError(f"`{name}` must be {rule}. Received: {name}={value!r}")
 
     def count_candidates(self, n_token: int) -> int | None:
         """Returns the number of most likely tokens to draw from; `None` for all, unsorted."""

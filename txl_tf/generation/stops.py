@@ -118,8 +118,8 @@ def match_case(vocabulary: Vocabulary, stop: str) -> str:
 
 def _read_stop(vocabulary: Vocabulary, stop: str) -> tuple[int | None, bytes | None]:
     """Returns the token that ends a text at this stop and the string to search for, if any."""
-    if not stop:
-        raise UserError("`stops` must not be empty. Received: ''")
+    if not isinstance(stop, str) or not stop:
+        raise UserError(f"`stops` must be texts of at least one character. Received: {stop!r}")
     # At level "byte" symbols are numbers, and "10" is the text of two digits, not a line break.
     has_names = vocabulary.level != "byte"
     token = vocabulary.find_id(stop) if has_names else None

@@ -1,6 +1,8 @@
 """Encoding and validation of the texts and symbols that users pass."""
 
-from collections.abc import Iterable
+import reprlib
+from collections.abc import Iterable, Mapping, Set
+from typing import Any
 
 import numpy as np
 
@@ -8,6 +10,13 @@ from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.generation.stops import Stops, find_token
 from txl_tf.scoring.text_chunks import TextChunk, TextName, make_text_chunk
+
+
+def check_list(name: str, items: Any, *, has_order: bool = True) -> None:
+    """Checks that an argument is a list or the like: no mapping, and if it has an order, no set."""
+    others = (Mapping, Set) if has_order else Mapping
+    if isinstance(items, others) or not isinstance(items, Iterable):
+        raise UserError(f"`{name}` must be a list. Received: {reprlib.repr(items)}")
 
 
 class TextEncoder:
@@ -53,6 +62,7 @@ class TextEncoder:
 
     def make_stops(self, stops: str | Iterable[str]) -> Stops | None:
         """Returns the stops; `None` if there are none."""
+        check_list("stops", stops, has_order=False)
         listed = [stops] if isinstance(stops, str) else list(stops)
         return Stops(self._get_vocabulary(), listed) if listed else None
 

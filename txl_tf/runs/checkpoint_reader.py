@@ -27,7 +27,7 @@ import tensorflow as tf
 from txl_tf.config import SHAPELESS, ModelConfig
 from txl_tf.config.base import list_differences
 from txl_tf.data.files import check_address, list_names
-from txl_tf.errors import UserError, explain_errors, name_program
+from txl_tf.errors import UserError, explain, name_program
 from txl_tf.runs.checkpoint_files import (
     CHECKPOINTS_NAME,
     PREFIX,
@@ -36,7 +36,9 @@ from txl_tf.runs.checkpoint_files import (
     find_checkpoint,
     is_there,
     is_weights_file,
+    list_checkpoints,
     open_weights,
+    read_step,
 )
 from txl_tf.runs.folder import read_run_id
 from txl_tf.segment_model import SegmentModel
@@ -234,14 +236,33 @@ def load_weights(model: SegmentModel, path: str, *, use_ema: bool = True) -> boo
     if is_weights_file(path):
         _load_weights_file(model, path)
         return False
-    with explain_errors(f"checkpoint {path} cannot be restored", *DAMAGE):
+    try:
         reader = CheckpointReader(path)
         reader.check_not_release()
         reader.check_place()
         group = AVERAGES_GROUP if use_ema and reader.list_shapes(AVERAGES_GROUP) else "weights"
         reader.check_weights(model, group)
         reader.restore(group, name_variables(model.weights))
+    except DAMAGE as error:
+        fault = f"checkpoint {path} cannot be restored: {explain(error)}"
+        raise UserError(fault + _name_whole(path)) from error
     return group == AVERAGES_GROUP
+
+
+def _name_whole(path: str) -> str:
+    """Returns, for a message, the newest older checkpoint beside a damaged one that is readable."""
+    folder, damaged = os.path.split(path)
+    model_dir, name = os.path.split(folder)
+    found = list_checkpoints(model_dir) if name == CHECKPOINTS_NAME else []
+    for step, older in reversed(found):
+        if os.path.basename(older) == damaged or step > read_step(path):
+            continue
+        with contextlib.suppress(*DAMAGE):
+            reader = CheckpointReader(older)
+            for key in reader.keys:
+                reader.get_tensor(key)
+            return f". An older one is whole: checkpoint={step} reads it"
+    return ""
 
 
 def load_choice(

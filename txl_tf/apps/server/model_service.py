@@ -47,7 +47,7 @@ class ServedTexts:
             prompts,
             seed=[request.seed + index % request.n for index in range(len(prompts))],
             temperature=request.temperature,
-            top_k=request.top_k or None,
+            top_k=request.top_k,
             top_p=None if request.top_p == 1 else request.top_p,
             repetition_penalty=request.repetition_penalty,
             stops=request.stop,

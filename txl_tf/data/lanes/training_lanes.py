@@ -193,18 +193,16 @@ class TrainingLanes:
         unit = 1 if is_random else math.lcm(*(stage.tgt_len for stage in self.stages))
         self.lane_len = n_targets // (n_lanes * unit) * unit
         if self.lane_len < (tgt_len if is_random else 1):
-            if tgt_len_schedule:
-                raise UserError(
-                    f"`n_lanes` * {unit} must be below the number of tokens in the split; {unit} "
-                    "is the least common multiple of `tgt_len` and the lengths in "
-                    "`tgt_len_schedule`. "
-                    f"Received: n_lanes={n_lanes}, tgt_len={tgt_len}, "
-                    f"tgt_len_schedule={tgt_len_schedule}, {len(split)} tokens."
+            longest = max(unit, tgt_len)
+            segments = f"`tgt_len`={tgt_len}"
+            if longest > tgt_len:
+                segments = (
+                    f"{longest}, the least common multiple of {segments} and the lengths in "
+                    "`tgt_len_schedule`,"
                 )
             raise UserError(
-                "`n_lanes` * `tgt_len` must be below the number of tokens in the split. "
-                f"Received: n_lanes={n_lanes}, tgt_len={tgt_len}, {len(split)} tokens. "
-                f"With {n_lanes} lanes, tgt_len can be at most {n_targets // n_lanes}."
+                f"the text is too short: `train_batch_size`={n_lanes} lanes with segments of "
+                f"{segments} need at least {n_lanes * longest + extra_len + 1:,} tokens, and it has {len(split):,}"
             )
         self.steps_per_epoch = self.lane_len // tgt_len
         self.random_lengths: RandomLengths | None = None

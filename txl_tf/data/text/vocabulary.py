@@ -139,6 +139,10 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.symbols)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Without the codec, whose tables cannot be pickled.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
     @property
     def unknown_id(self) -> int | None:
         """The id of `unknown`; `None` if there is no such symbol."""
