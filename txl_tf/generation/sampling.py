@@ -45,13 +45,13 @@ class SamplingConfig:
         self._check("temperature", "a number of 0 or more", lambda x: 0 <= x < float("inf"))
         if self.top_k is not None:
             rule = "an integer of 0, for all tokens, or more"
-            self._check("top_k", rule, lambda x: isinstance(x, numbers.Integral) and x >= 0)
+            self._check("top_k", rule, lambda x: isinstance(x, int | np.integer) and x >= 0)
         object.__setattr__(self, "top_k", self.top_k or None)
         if self.top_p is not None:
             self._check("top_p", "a number in (0, 1]", lambda x: 0 < x <= 1)
         self._check("repetition_penalty", "a number of 1 or more", lambda x: 1 <= x < float("inf"))
 
-    def _check(self, name: str, rule: str, holds: Callable[[Any], bool]) -> None:
+    def _check(self, name: str, rule: str, holds: Callable[[Any], Any]) -> None:
         value = getattr(self, name)
         if not isinstance(value, numbers.Real) or not holds(value):
             raise UserError(f"`{name}` must be {rule}. Received: {name}={value!r}")

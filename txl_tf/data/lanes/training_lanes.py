@@ -194,6 +194,7 @@ class TrainingLanes:
         self.lane_len = n_targets // (n_lanes * unit) * unit
         if self.lane_len < (tgt_len if is_random else 1):
             longest = max(unit, tgt_len)
+            n_needed = n_lanes * longest + extra_len + 1
             segments = f"`tgt_len`={tgt_len}"
             if longest > tgt_len:
                 segments = (
@@ -202,7 +203,7 @@ class TrainingLanes:
                 )
             raise UserError(
                 f"the text is too short: `train_batch_size`={n_lanes} lanes with segments of "
-                f"{segments} need at least {n_lanes * longest + extra_len + 1:,} tokens, and it has {len(split):,}"
+                f"{segments} need at least {n_needed:,} tokens, and it has {len(split):,}"
             )
         self.steps_per_epoch = self.lane_len // tgt_len
         self.random_lengths: RandomLengths | None = None
