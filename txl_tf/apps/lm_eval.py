@@ -155,7 +155,7 @@ def read_settings(settings: dict[str, Any]) -> dict[str, Any]:
     temperature = float(rest.pop("temperature", 1.0 if rest.get("do_sample") else 0.0))
     if not rest.pop("do_sample", temperature > 0):
         temperature = 0.0
-    filters: dict[str, Any] = {"top_k": rest.pop("top_k", None)}
+    filters: dict[str, Any] = {"top_k": rest.pop("top_k", None) or None}  # 0 for all
     if "top_p" in rest:
         filters["top_p"] = rest.pop("top_p")
     if rest:
