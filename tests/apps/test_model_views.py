@@ -19,6 +19,8 @@ from txl_tf.data import Vocabulary
 from txl_tf.experiments.shown_tokens import show_controls
 from txl_tf.scoring.metrics import format_score
 
+pytestmark = pytest.mark.slow
+
 BYTES = Vocabulary("byte", tuple(map(str, range(256))))
 CHARS = Vocabulary("char", tuple("abcdefghijklm_"), space="_")
 MAX_TOKENS, MEM_LEN = 53, 11

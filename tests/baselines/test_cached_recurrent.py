@@ -21,6 +21,8 @@ from txl_tf.layers.memory import clear_rows
 from txl_tf.scoring.continuations import Continuation, ContinuationScorer
 from txl_tf.scoring.evaluator import Evaluator
 
+pytestmark = pytest.mark.slow
+
 SPAN, TGT_LEN = AttentionSpan(0), 5
 EVALUATION = EvalConfig(tgt_len=TGT_LEN, mem_len=0, eval_batch_size=1)
 TOLERANCE = {"rtol": 0, "atol": 1e-5}  # losses of the order of 10, float32
@@ -128,7 +130,6 @@ def test_exact_contexts_are_windows(model, context_len):
     np.testing.assert_allclose(found, expected, **TOLERANCE)
 
 
-@pytest.mark.slow
 def test_continuations_are_scored(model):
     ids = make_ids(13, batch=1)[0]
     scorer = ContinuationScorer(model, EVALUATION, batch_size=2)

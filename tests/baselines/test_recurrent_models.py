@@ -17,6 +17,8 @@ from txl_tf.config.parameters import count_by_part
 from txl_tf.errors import UserError
 from txl_tf.training.step import compute_gradients
 
+pytestmark = pytest.mark.slow
+
 SPAN = AttentionSpan(0)
 KINDS = pytest.mark.parametrize("config", [CONFIG, QRNN_CONFIG], ids=["lstm", "qrnn"])
 DROPPING = dataclasses.replace(CONFIG, dropout=0.3)
@@ -135,7 +137,6 @@ def test_no_gradient_flows_into_the_memory(config):
 
 
 @KINDS
-@pytest.mark.slow
 def test_remat_changes_no_gradient(config):
     ids = make_ids()
     dropping = dataclasses.replace(config, dropout=0.3)

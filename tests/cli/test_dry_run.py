@@ -18,6 +18,7 @@ def plain():
     return compile_activations(MODEL, LONG)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "n_replicas"),
     slow_after(1, [({"accumulate_steps": 3}, 1), ({"remat": True}, 1), ({}, 2)]),
@@ -44,6 +45,7 @@ def test_half_of_the_loss_has_fewer_logits():
     assert half < 0.7 * compile_activations(wide, LONG)
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_fit_is_told_in_one_line():
     huge = dataclasses.replace(MODEL, d_model=2**20, d_embed=2**20, d_inner=2**20)
     with pytest.raises(UserError, match=r"memory") as caught:

@@ -74,6 +74,7 @@ def pad(texts):
     return ids, np.array([len(text) for text in texts], np.int32)
 
 
+@pytest.mark.slow
 def test_texts_have_the_losses_of_the_live_model(exported):
     found = exported.call("score_text", texts=TEXTS)
     rows = np.split(found["token_nats"], found["row_splits"][1:-1])

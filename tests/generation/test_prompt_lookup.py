@@ -19,6 +19,8 @@ from txl_tf.generation.token_loop import TokenLoop, take_positions
 from txl_tf.model import TransformerXL
 from txl_tf.release import load_model
 
+pytestmark = pytest.mark.slow
+
 PROMPT = [1, 2, 3, 1, 2]
 
 
@@ -91,7 +93,6 @@ def test_drafts_do_not_change_the_text(every_match, settings, draft_lens, is_com
         assert session.n_passes < 90
 
 
-@pytest.mark.slow
 def test_drafts_do_not_change_the_text_of_a_golden_model(every_match):
     case = load_case("lm1b")
     cached = CachedModel(load_model(case.checkpoint, case.config), AttentionSpan(8), 5)
@@ -138,7 +139,6 @@ def test_a_draft_is_accepted_up_to_another_token_or_a_stop(new, following, n_acc
     assert count_accepted(new, following, stops) == n_accepted
 
 
-@pytest.mark.slow
 def test_a_text_ends_at_its_stop_and_continues_after_it(every_match):
     generator = Generator(CachedModel(make_restless_model(), SPANS[1], 5), jit_compile=False)
     plain, _ = draw(generator, [1, 2, 1], 0, temperature=0.7)
@@ -154,7 +154,6 @@ def test_a_text_ends_at_its_stop_and_continues_after_it(every_match):
     assert texts[0] == plain[: len(texts[0])]
 
 
-@pytest.mark.slow
 def test_calls_of_any_size_give_one_text(every_match):
     generator = Generator(CachedModel(make_restless_model(), SPANS[2], 5), jit_compile=False)
     expected, _ = draw(generator, [1, 2, 1], 0)

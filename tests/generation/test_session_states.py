@@ -3,6 +3,7 @@
 import functools
 
 import numpy as np
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -14,6 +15,8 @@ from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.session import Session
 from txl_tf.generation.stops import Stops
+
+pytestmark = pytest.mark.slow
 
 # The bytes of "a" and "é", so few that stops and whole characters are often drawn.
 BYTES = Vocabulary("byte", tuple(map(str, "aé".encode())))

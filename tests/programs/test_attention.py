@@ -10,6 +10,8 @@ import txl_tf
 from txl_tf import attention
 from txl_tf.data import open_records
 
+pytestmark = pytest.mark.slow
+
 FILES = {
     "attention.json",
     "attention.npz",
@@ -48,7 +50,6 @@ def test_a_run_shows_its_attention(run, tmp_path, capsys):
     np.testing.assert_allclose(found, weights[..., first:], rtol=0, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_by_default_heads_look_farthest_and_files_are_in_the_run(run, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     assert call(tmp_path / "run", "--split=test") == 0
@@ -61,7 +62,6 @@ def test_by_default_heads_look_farthest_and_files_are_in_the_run(run, tmp_path):
     assert record["targets"] == 148
 
 
-@pytest.mark.slow
 def test_the_span_can_be_changed(run, tmp_path):
     span = ["--tgt_len=3", "--mem_len=11", "--same_length", "--clamp_len=4"]
     assert call(run, *span, f"--out={tmp_path / 'out'}", "--max_distance=6", "--lanes=1") == 0

@@ -8,6 +8,8 @@ from small_commands import run_main, write_data
 
 from txl_tf import average, train_gpu
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
@@ -41,7 +43,6 @@ def test_evaluations_use_averages_or_weights_as_the_flag_says(finished, capsys):
     assert averaged[1] != raw[1]
 
 
-@pytest.mark.slow
 def test_evaluations_in_training_use_the_weights_when_asked(finished, tmp_path, capsys):
     arguments = ("--ema=0.9", "--eval_every=6", "--use_ema=false", "--train_steps=6")
     assert run_main(finished / "data", tmp_path / "run", *arguments) == 0

@@ -10,6 +10,8 @@ import txl_tf
 from txl_tf import context
 from txl_tf.experiments import context_losses
 
+pytestmark = pytest.mark.slow
+
 CONTEXTS = ["--first_context=2", "--delta=3", "--max_context=11", "--positions=40"]
 
 
@@ -25,7 +27,6 @@ def other(run, tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 def test_a_group_of_runs_is_measured_drawn_and_stored(run, other, tmp_path, capsys):
     arguments = [f"--run={run}", f"--run={other}", *CONTEXTS, f"--out={tmp_path}"]
     assert call(*arguments, "--eval_tokens=60", "--attention_lengths=9", "--share=0.5,1") == 0

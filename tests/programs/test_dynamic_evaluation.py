@@ -19,6 +19,8 @@ from txl_tf import evaluate
 from txl_tf.config.dynamic import DYNAMIC_RECIPES
 from txl_tf.data import Vocabulary, write_records
 
+pytestmark = pytest.mark.slow
+
 STEPS = ("--dynamic", "--dynamic_n_batches=7", "--jit=none")
 
 
@@ -72,7 +74,6 @@ def test_the_table_names_rule_and_lanes(run, capsys):
     assert "lanes       1\n" in out
 
 
-@pytest.mark.slow
 def test_a_search_prints_the_flags_of_its_best_evaluation(run, capsys):
     assert call(run, *STEPS, "--tune", "--max_segments=5", "--dynamic_learning_rate=1e-3") == 0
     lines = capsys.readouterr().out.splitlines()
@@ -85,7 +86,6 @@ def test_a_search_prints_the_flags_of_its_best_evaluation(run, capsys):
     assert valid["loss_nats"] == pytest.approx(min(trials), abs=1e-5)
 
 
-@pytest.mark.slow
 def test_a_recipe_has_its_own_span(run, capsys):
     recipe = DYNAMIC_RECIPES["wt103"]
     flags = ("--dynamic_recipe=wt103", "--dynamic_n_batches=2", "--jit=none")

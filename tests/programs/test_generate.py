@@ -104,6 +104,7 @@ def test_a_line_of_json_holds_prompt_seed_and_text(run, capsys):
     assert record == {"prompt": "so it", "seed": 3, "text": generate_fixed(run, "so it")}
 
 
+@pytest.mark.slow
 def test_a_file_can_be_the_prompt_which_need_not_be_printed(run, tmp_path, capsys):
     (tmp_path / "a.txt").write_text("so it")
     assert call(run, f"--prompt_file={tmp_path / 'a.txt'}", "--no_prompt", *FIXED) == 0
@@ -139,6 +140,7 @@ def test_an_interrupt_ends_the_answer_and_not_the_conversation(run, capsys, monk
     assert [len(line) for line in capsys.readouterr().out.splitlines()] == [32, 32]
 
 
+@pytest.mark.slow
 def test_a_line_that_is_not_utf_8_is_refused_and_not_the_next(run, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\nso it\n"), "utf-8"))
     assert call(run, "--interactive", *FIXED) == 0
@@ -147,6 +149,7 @@ def test_a_line_that_is_not_utf_8_is_refused_and_not_the_next(run, capsys, monke
     assert "\\udcff" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("raw", [False, True])
 def test_answers_have_the_ordinary_spelling_of_wikitext_unless_raw(
     raw, tmp_path, capsys, monkeypatch

@@ -9,6 +9,8 @@ from small_commands import read_weights, run_main, write_data
 from txl_tf import train_gpu
 from txl_tf.runs.folder import read_run_config
 
+pytestmark = pytest.mark.slow
+
 CHAINS = "XLA compiles the chains of operations between the matrix products.\n"
 NOTHING = "XLA compiles nothing.\n"
 
@@ -48,7 +50,6 @@ def read_jit(run):
     return read_run_config(str(run)).training.jit
 
 
-@pytest.mark.slow
 def test_a_resumed_run_keeps_the_choice_under_another_rule(whole, stopped, monkeypatch, capsys):
     set_rule(monkeypatch, "none")
     assert resume(stopped) == 0
@@ -61,7 +62,6 @@ def test_a_resumed_run_keeps_the_choice_under_another_rule(whole, stopped, monke
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.slow
 def test_a_choice_changed_on_purpose_is_told_and_kept(stopped, monkeypatch, capsys):
     set_rule(monkeypatch, "none")
     assert resume(stopped, "--jit=auto") == 0

@@ -24,6 +24,8 @@ from txl_tf import (
 from txl_tf.config import ModelConfig
 from txl_tf.runs.folder import read_run_config
 
+pytestmark = pytest.mark.slow
+
 FLAGS = (
     *("--model_type=lstm", "--n_layer=2", "--d_model=8", "--d_embed=8", "--tgt_len=5"),
     *("--mem_len=0", "--train_batch_size=4", "--eval_batch_size=2", "--train_steps=12"),
@@ -101,7 +103,6 @@ def test_a_run_is_evaluated(lstm, capsys, more):
     assert record["loss_nats"] == pytest.approx(np.log(11), rel=0.1)
 
 
-@pytest.mark.slow
 def test_contexts_are_compared_with_those_of_a_transformer(lstm, run, tmp_path, capsys):
     arguments = (
         *(f"--run={run}", f"--run={lstm}", f"--out={tmp_path}", "--first_context=2", "--delta=3"),

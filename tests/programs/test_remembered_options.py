@@ -9,6 +9,8 @@ from small_commands import make_arguments, run_main, write_data
 from txl_tf import evaluate, train_gpu
 from txl_tf.runs.checkpoint_files import list_checkpoints
 
+pytestmark = pytest.mark.slow
+
 FLAGS = ["--eval_every=3", "--save_steps=5", "--iterations=2", "--keep_checkpoints=9"]
 
 
@@ -50,7 +52,6 @@ def test_a_changed_option_is_told_and_kept(data, tmp_path, capsys):
     assert "every 4 steps" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_an_early_stopped_run_is_not_trained_on_without_patience(early_stopped, capsys):
     n_lines = len(read_lines(early_stopped / "validation.jsonl"))
     assert resume(early_stopped, "--train_steps=60") == 0
@@ -58,7 +59,6 @@ def test_an_early_stopped_run_is_not_trained_on_without_patience(early_stopped, 
     assert len(read_lines(early_stopped / "validation.jsonl")) == n_lines
 
 
-@pytest.mark.slow
 def test_the_command_of_an_early_stop_evaluates_the_best(early_stopped, capsys):
     assert resume(early_stopped) == 0
     command = capsys.readouterr().out.splitlines()[-1].partition("python -m txl_tf.evaluate ")[2]
@@ -69,7 +69,6 @@ def test_the_command_of_an_early_stop_evaluates_the_best(early_stopped, capsys):
     assert found["loss_nats"] == pytest.approx(best["loss_nats"], rel=1e-5)
 
 
-@pytest.mark.slow
 def test_training_evaluates_the_best_checkpoint_when_asked(early_stopped, capsys):
     flags = ["--do_train=false", "--do_eval", "--eval_ckpt_path=best"]
     assert resume(early_stopped, *flags) == 0

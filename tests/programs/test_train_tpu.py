@@ -77,7 +77,11 @@ def test_an_address_without_a_tpu_is_not_waited_for():
         strategy.make_tpu_strategy(f"grpc://127.0.0.1:{port}")
 
 
-def test_replicas_on_the_cpu_stand_in_for_a_tpu(data_dir, tmp_path, capsys):
+def test_replicas_on_the_cpu_stand_in_for_a_tpu(
+    data_dir, tmp_path, capsys, monkeypatch, two_replicas
+):
+    # Two strategies over the same devices in one process would disturb each other.
+    monkeypatch.setattr(strategy, "_make_cpu_strategy", {2: two_replicas}.__getitem__)
     arguments = ("--cpu_replicas=2", "--train_batch_size=6", "--train_steps=4")
     assert run_main(data_dir, tmp_path / "run", *arguments) == 0
     assert capsys.readouterr().out.startswith(

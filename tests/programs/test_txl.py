@@ -78,6 +78,7 @@ def test_messages_name_programs_in_the_form_of_the_user(started, expected, monke
     assert name_program("make_tfrecords") == expected
 
 
+@pytest.mark.filterwarnings("ignore:'txl_tf.__main__' found in sys.modules")
 def test_the_package_runs_as_a_module(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["txl_tf/__main__.py", "--version"])
     with pytest.raises(SystemExit) as end:
