@@ -1,10 +1,13 @@
 """Errors that end a program with one line instead of a traceback, and how others become such."""
 
 import contextlib
+import math
 import os
 import re
 import sys
 from collections.abc import Iterator
+from numbers import Integral
+from typing import Any
 
 
 class UserError(ValueError):
@@ -80,6 +83,18 @@ def name_program(module: str) -> str:
         return f"python -m txl_tf {COMMANDS.get(module, module)}"
     script = "" if is_module else _SCRIPTS.get(module, "")
     return f"python {script}" if os.path.isfile(script) else f"python -m txl_tf.{module}"
+
+
+def check_integer(name: str, value: Any, lowest: int, highest: int | None = None) -> None:
+    """Checks that an argument is an integer between bounds, both included.
+
+    >>> check_integer("batch_size", 3, 1)
+    """
+    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+    if is_integer and lowest <= int(value) <= (math.inf if highest is None else highest):
+        return
+    bounds = f">= {lowest}" if highest is None else f"from {lowest} to {highest:,}"
+    raise UserError(f"`{name}` must be an integer {bounds}. Received: {name}={value!r}")
 
 
 def name_install_command(extra: str) -> str:

@@ -76,5 +76,5 @@ def test_no_context_and_no_prefix_is_refused():
 
 
 def test_a_batch_of_nothing_is_refused(model):
-    with pytest.raises(UserError, match=r"`batch_size` must be positive. Received: batch_size=0"):
+    with pytest.raises(UserError, match=r"`batch_size` must be an integer >= 1. .*=0"):
         make_scorer(model, 0)

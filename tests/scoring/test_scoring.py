@@ -287,9 +287,14 @@ def test_a_text_without_context_has_no_loss(text):
         ([[1, -1]], {}, r"ids must be at least 0 and below 7. Received: id -1 at offset 1"),
         ([[[1]]], {}, r"a text must be a `str` or a one-dimensional array"),
         (["the"], {"prefix": "dog"}, r"1 unknown \('dog'\)"),
-        (["the"], {"batch_size": 0}, r"`batch_size` must be positive. Received: batch_size=0"),
+        (["the"], {"batch_size": "3"}, "`batch_size` must be an integer >= 1. Received: .*'3'"),
+        (
+            ["the"],
+            {"batch_size": 0},
+            r"`batch_size` must be an integer >= 1. .*=0",
+        ),
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_bad_texts_are_refused(texts, options, message):
     with pytest.raises(UserError, match=message):

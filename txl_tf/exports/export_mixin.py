@@ -9,7 +9,7 @@ from txl_tf.config import EvalConfig, TrainConfig
 from txl_tf.data.files import exists
 from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, check_integer
 from txl_tf.exports.formats import FORMATS
 from txl_tf.exports.hub_folder import PREFIX, Card, find_records, push_model, write_files
 from txl_tf.quantization import get_kernel_dtype
@@ -153,8 +153,7 @@ class ExportMixin:
             )
         if batch_size is None:
             batch_size = kind.batch_size
-        if batch_size < 1:
-            raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
+        check_integer("batch_size", batch_size, 1)
         if tgt_len is None:
             tgt_len = kind.tgt_len or self.evaluation.tgt_len
         evaluation = dataclasses.replace(self.evaluation, tgt_len=tgt_len)

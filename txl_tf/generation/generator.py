@@ -8,7 +8,7 @@ import tensorflow as tf
 from txl_tf.cached_model import CachedModel, CachedState
 from txl_tf.compilation import Recent
 from txl_tf.config import MAX_DRAFT_LEN
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, check_integer
 from txl_tf.generation.prompt_lookup import LookupLoop
 from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.token_loop import LoopState, TokenLoop, take_positions
@@ -54,11 +54,7 @@ class Generator:
         Raises:
             UserError: If there is no prompt, a prompt is empty, or `draft_len` is out of range.
         """
-        if not isinstance(draft_len, int | np.integer) or not 0 <= draft_len <= MAX_DRAFT_LEN:
-            raise UserError(
-                f"`draft_len` must be an integer from 0 to {MAX_DRAFT_LEN}. "
-                f"Received: draft_len={draft_len}"
-            )
+        check_integer("draft_len", draft_len, 0, MAX_DRAFT_LEN)
         if not len(prompts):
             raise UserError("`prompts` must hold at least one prompt. Received: none")
         if not all(map(len, prompts)):

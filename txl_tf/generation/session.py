@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from txl_tf.config import MAX_SAMPLING_SEED
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, check_integer
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import UNIFORMS_PER_BLOCK, SamplingConfig, draw_uniforms
 from txl_tf.generation.stops import StopFinder, Stops
@@ -64,11 +64,7 @@ class Session:
         draft_len: int = 0,
     ):
         for seed in seeds:
-            if not isinstance(seed, int | np.integer) or not 0 <= seed <= MAX_SAMPLING_SEED:
-                raise UserError(
-                    f"`seed` must be an integer from 0 to {MAX_SAMPLING_SEED:,}. "
-                    f"Received: seed={seed}"
-                )
+            check_integer("seed", seed, 0, MAX_SAMPLING_SEED)
         self._loop, self._state = generator.begin(prompts, sampling, draft_len)
         self._mem_len = generator.cached.span.mem_len
         self._n_token = generator.cached.model.config.n_token
@@ -161,11 +157,7 @@ class Session:
 
     def draw_pieces(self, max_new_tokens: int, *, resume: bool = True) -> Iterator[None]:
         """Draws like `draw`, up to 32 tokens per iteration: `added` grows with each of them."""
-        if not isinstance(max_new_tokens, int | np.integer) or max_new_tokens < 0:
-            raise UserError(
-                "`max_new_tokens` must be an integer >= 0. "
-                f"Received: max_new_tokens={max_new_tokens!r}"
-            )
+        check_integer("max_new_tokens", max_new_tokens, 0)
         if resume and max_new_tokens:
             self._resume()
         n_left = int(max_new_tokens)

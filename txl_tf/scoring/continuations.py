@@ -9,7 +9,7 @@ import tensorflow as tf
 from txl_tf.cached_model import SegmentReader
 from txl_tf.config import EvalConfig
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, check_integer
 from txl_tf.scoring.segment_loop import FrozenReader, cut_rows, score_segments
 from txl_tf.segment_model import SegmentModel
 
@@ -58,8 +58,7 @@ class ContinuationScorer:
     """Scores continuations in batches. Each context begins with an empty, hidden memory."""
 
     def __init__(self, model: SegmentModel, config: EvalConfig, batch_size: int):
-        if batch_size < 1:
-            raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
+        check_integer("batch_size", batch_size, 1)
         self._reader = _GreedyReader(model, config, mask_empty_memory=True)
         self._tgt_len = config.tgt_len
         self._batch_size = batch_size

@@ -10,7 +10,7 @@ from txl_tf.cached_model import SegmentReader
 from txl_tf.compilation import explain_full_memory
 from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.errors import UserError
+from txl_tf.errors import check_integer
 from txl_tf.scoring.segment_loop import FrozenReader, Reader, score_segments
 from txl_tf.scoring.text_chunks import TextChunk, TextName
 from txl_tf.scoring.text_scores import Text, TextTotals
@@ -40,8 +40,7 @@ class TextScorer:
     def __init__(
         self, reader: Reader, tgt_len: int, *, batch_size: int, first_len: int | None = None
     ):
-        if batch_size < 1:
-            raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
+        check_integer("batch_size", batch_size, 1)
         self.reader = reader
         self._tgt_len = tgt_len
         self._batch_size = batch_size
@@ -132,7 +131,8 @@ class Scorer(TextScorer):
         mask_empty_memory: bool = True,
         jit: str = "auto",
     ):
-        self._batch_sizes = _list_sizes(1, max(batch_size, 1))
+        check_integer("batch_size", batch_size, 1)
+        self._batch_sizes = _list_sizes(1, batch_size)
         self._tgt_lens = {
             n_rows: join_segments(n_rows, config.tgt_len, config.span)
             for n_rows in self._batch_sizes
