@@ -15,7 +15,7 @@ from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.experiments.text_attention import Head, parse_heads
 from txl_tf.experiments.text_trace import TextTracer
-from txl_tf.generation.session import Session
+from txl_tf.generation.session import Session, decode_added
 from txl_tf.generation.text_encoder import TextEncoder
 from txl_tf.language_model import LanguageModel
 
@@ -186,12 +186,12 @@ def cut_text(text: Session, vocabulary: Vocabulary, max_tokens: int) -> list[tup
     """Returns the classes and the texts of the parts of the last `max_tokens` tokens of a session.
 
     The text is cut where the prompt ends and where the memory begins. A character of several
-    tokens on the cut belongs to the part after it.
+    tokens on the cut belongs to the part after it. An unfinished one at the end is left out.
     """
     (ids,), first = text.ids, max(0, len(text.ids[0]) - max_tokens)
     n_prompt, memory_start = len(ids) - len(text.added[0]), len(ids) - text.n_in_memory[0]
     cuts = sorted({max(first, cut) for cut in (first, n_prompt, memory_start, len(ids))})
-    whole = vocabulary.decode(ids[first:])
+    whole = decode_added(vocabulary, ids[:0], ids[first:])
     offsets = [_count_common(vocabulary.decode(ids[first:cut]), whole) for cut in cuts]
     parts = []
     for (start, stop), place in zip(

@@ -103,7 +103,7 @@ def test_settings_reach_the_model(marked, monkeypatch, tmp_path):
     path = marked / "checkpoints" / "ckpt-0"
     arguments = ("--top_k=0", "--draft_len=3", "--precision=int8", f"--checkpoint={path}")
     draw(marked, tmp_path, *arguments, "--temperature=0.7", "--samples=1", "--length=3")
-    options = {"seed": 0, "temperature": 0.7, "top_k": None, "draft_len": 3}
+    options = {"seed": 0, "temperature": 0.7, "top_k": 0, "draft_len": 3}
     assert seen == [("int8", options)]
     arguments = ("--top_k=2", f"--checkpoint={path}-missing-7")
     assert call(marked, *arguments) == 1
