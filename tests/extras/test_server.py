@@ -266,7 +266,7 @@ KNOWN = "only the 7 words of the vocabulary are known. Received: 1 unknown ('dog
         ("POST", "completions", {"prompt": ""}, 400, "`prompt` must hold at least one token"),
         ("POST", "completions", {"prompt": "\ud800"}, 400, "a text is not UTF-8: "),
         ("POST", "completions", {**PROMPT, "stop": "dog"}, 400, "`stops` must be symbols of"),
-        ("POST", "completions", {**PROMPT, "top_p": 2}, 400, "`top_p` must be in (0, 1]"),
+        ("POST", "completions", {**PROMPT, "top_p": 2}, 400, "`top_p` must be a number in (0, 1]"),
         ("POST", "score", {"texts": ["the dog"]}, 400, KNOWN),
         ("DELETE", "sessions/z", None, 404, "there is no session 'z'"),
     ],
