@@ -240,7 +240,7 @@ class LanguageModel(GenerationMixin, ExportMixin):
         scorer = self._get_scorer(self._choose_dynamic(dynamic), batch_size, mask_empty_memory, jit)
         scores = scorer.score(
             [chunks] if carry_memory else ([chunk] for chunk in chunks),
-            prefix=self._encoder.encode(prefix) if len(prefix) else (),
+            prefix=() if isinstance(prefix, str) and not prefix else self._encoder.encode(prefix),
             vocabulary=self.vocabulary,
         )
         text_scores = [cast(TextScore, score) for _, score in scores]
@@ -326,6 +326,8 @@ class LanguageModel(GenerationMixin, ExportMixin):
 
     def _choose_dynamic(self, dynamic: DynamicConfig | bool) -> DynamicConfig | None:
         """Returns the settings of dynamic evaluation; `None` for a static one."""
+        if not isinstance(dynamic, DynamicConfig | bool):
+            raise UserError(f"`dynamic` must be a DynamicConfig or a bool. Received: {dynamic!r}")
         config = DynamicConfig() if dynamic is True else dynamic or None
         if config is None or not config.learning_rate:
             return None

@@ -78,9 +78,10 @@ class SegmentModel(keras.Model):
         self.softmax.build()
         self.built = True
 
-    def __call__(self, ids, *args, **kwargs):
+    def __call__(self, ids, memory=None, *args, **kwargs):
         check_ids(ids)  # here: Keras would add lines to an error within `call`
-        return super().__call__(ids, *args, **kwargs)
+        check_memory(memory, ids.shape[0])
+        return super().__call__(ids, memory, *args, **kwargs)
 
     @property
     def attention_biases(self):
@@ -222,6 +223,18 @@ def check_ids(ids):
         raise ValueError(  # a class that TensorFlow keeps when it traces
             "`ids` must have a fixed shape (B, T), as those of a tf.data.Dataset after "
             f".batch(B, drop_remainder=True). Received: {tuple(ids.shape)}"
+        )
+
+
+def check_memory(memory, n_rows):
+    """Checks that the memory of a call has as many rows as its ids."""
+    rows = {tensor.shape[0] for tensor in keras.tree.flatten(memory) if tensor is not None}
+    wrong = rows - {n_rows, None}
+    if wrong or not rows:
+        received = f"{wrong.pop()} rows" if wrong else repr(memory)
+        raise UserError(
+            "`memory` must be what `initial_memory` or the step before has returned, with the "
+            f"{n_rows} rows of `ids`. Received: {received}"
         )
 
 

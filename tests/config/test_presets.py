@@ -160,6 +160,7 @@ def test_every_preset_is_checked_here():
     ("name", "message"),
     [
         ("text8-base", r"^Unknown preset 'text8-base'. Did you mean 'text8_base'\? Known: demo,"),
+        (3, r"^Unknown preset 3. Known: demo, "),
         ("zzz", r"^Unknown preset 'zzz'. Known: demo, .*lm1b_large$"),
     ],
 )

@@ -112,6 +112,15 @@ def test_ids_are_an_array_of_integers_with_two_axes(ids):
         model(ids, model.initial_memory(2, 3))
 
 
+@pytest.mark.parametrize("rows", [None, 3])
+def test_the_memory_has_the_rows_of_the_ids(rows):
+    model = make_model()
+    memory = rows and model.initial_memory(rows, 3)
+    received = "None" if rows is None else "3 rows"
+    with pytest.raises(UserError, match=rf"`memory` must .* the 2 rows .* Received: {received}"):
+        model(np.ones((2, 2), "int32"), memory)
+
+
 @pytest.mark.parametrize("make", [TransformerXL, LSTMModel])
 @pytest.mark.parametrize("config", [{"n_token": 7}, "text8_base", None])
 def test_a_model_needs_a_config(make, config):

@@ -288,13 +288,11 @@ def test_a_text_without_context_has_no_loss(text):
         ([[[1]]], {}, r"a text must be a `str` or a one-dimensional array"),
         (["the"], {"prefix": "dog"}, r"1 unknown \('dog'\)"),
         (["the"], {"batch_size": "3"}, "`batch_size` must be an integer >= 1. Received: .*'3'"),
-        (
-            ["the"],
-            {"batch_size": 0},
-            r"`batch_size` must be an integer >= 1. .*=0",
-        ),
+        (["the"], {"batch_size": 0}, r"`batch_size` must be an integer >= 1. .*=0"),
+        (["the"], {"prefix": 3}, r"a text must be a `str` or a one-dimensional array"),
+        (["the"], {"dynamic": "yes"}, r"`dynamic` must be a DynamicConfig or a bool"),
     ],
-    ids=range(11),
+    ids=range(13),
 )
 def test_bad_texts_are_refused(texts, options, message):
     with pytest.raises(UserError, match=message):

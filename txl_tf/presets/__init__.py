@@ -24,7 +24,7 @@ def get(name: str) -> Preset:
         UserError: If no preset has this name; the message lists all names.
     """
     if name not in PRESETS:
-        nearest = difflib.get_close_matches(name, PRESETS, n=1)
+        nearest = difflib.get_close_matches(str(name), PRESETS, n=1)
         hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
         raise UserError(f"Unknown preset {name!r}.{hint} Known: {', '.join(PRESETS)}")
     return PRESETS[name]

@@ -192,7 +192,7 @@ class Records:
             RecordError: If there is no such split.
         """
         if name not in self._splits:
-            near = difflib.get_close_matches(name, self.splits, n=1)
+            near = difflib.get_close_matches(str(name), self.splits, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
             raise RecordError(
                 f"`{self.data_dir}` has no split {name!r}; it has {', '.join(self.splits)}.{hint}"
