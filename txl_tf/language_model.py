@@ -238,9 +238,11 @@ class LanguageModel(GenerationMixin, ExportMixin):
         check_list("texts", texts)
         chunks = (self._encoder.make_chunk(text, number) for number, text in enumerate(texts, 1))
         scorer = self._get_scorer(self._choose_dynamic(dynamic), batch_size, mask_empty_memory, jit)
+        has_no_prefix = isinstance(prefix, str | bytes) and not prefix
+        prefix_ids = () if has_no_prefix else self._encoder.encode(prefix)
         scores = scorer.score(
             [chunks] if carry_memory else ([chunk] for chunk in chunks),
-            prefix=() if isinstance(prefix, str) and not prefix else self._encoder.encode(prefix),
+            prefix=prefix_ids,
             vocabulary=self.vocabulary,
         )
         text_scores = [cast(TextScore, score) for _, score in scores]
@@ -326,7 +328,7 @@ class LanguageModel(GenerationMixin, ExportMixin):
 
     def _choose_dynamic(self, dynamic: DynamicConfig | bool) -> DynamicConfig | None:
         """Returns the settings of dynamic evaluation; `None` for a static one."""
-        if not isinstance(dynamic, DynamicConfig | bool):
+        if not isinstance(dynamic, DynamicConfig | bool | None):
             raise UserError(f"`dynamic` must be a DynamicConfig or a bool. Received: {dynamic!r}")
         config = DynamicConfig() if dynamic is True else dynamic or None
         if config is None or not config.learning_rate:

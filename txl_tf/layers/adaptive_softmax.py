@@ -4,8 +4,7 @@ import keras
 from keras import ops
 
 from txl_tf.config import ModelConfig
-from txl_tf.layers import bin_loss
-from txl_tf.layers.bin_loss import compute_bin_nll, compute_nll, is_taken_at_once
+from txl_tf.layers.bin_loss import clip_chunk, compute_bin_nll, compute_nll, is_taken_at_once
 from txl_tf.layers.fused.matrix_products import matmul_rows_transposed
 from txl_tf.layers.packed_kernel import PackedKernel
 
@@ -213,10 +212,8 @@ class AdaptiveSoftmax(keras.layers.Layer):
         table, bias, projection = weights
         if is_taken_at_once(hidden.shape[0], table.shape[0]):
             return compute_nll(_compute_logits(hidden, table, bias, projection), targets)
-        n_tokens, chunk = ops.shape(hidden)[0], None
-        if hidden.shape[0] is None:  # as in a SavedModel: one chunk if all tokens fit into it
-            most = max(bin_loss.LOGITS_PER_CHUNK // table.shape[0], 1)
-            chunk = ops.clip(n_tokens, 1, most)
+        n_tokens = ops.shape(hidden)[0]
+        is_unknown = hidden.shape[0] is None  # as in a SavedModel
         return compute_bin_nll(
             hidden,
             table,
@@ -226,7 +223,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
             order=ops.arange(n_tokens, dtype="int32"),
             start=ops.zeros((), "int32"),
             count=ops.full((), n_tokens, "int32"),
-            chunk=chunk,
+            chunk=clip_chunk(n_tokens, table.shape[0]) if is_unknown else None,
         )
 
     def get_config(self):

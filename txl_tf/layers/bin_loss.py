@@ -34,6 +34,11 @@ def choose_chunk(n_tokens: int | None, n_rows: int) -> int:
     return max(1, min(share, LOGITS_PER_CHUNK // n_rows))
 
 
+def clip_chunk(n_tokens, n_rows):
+    """Returns a chunk for n tokens, a tensor: all of them if their logits fit into one."""
+    return ops.clip(n_tokens, 1, max(LOGITS_PER_CHUNK // n_rows, 1))
+
+
 def is_taken_at_once(n_tokens: int | None, n_rows: int) -> bool:
     """Returns whether the logits of all tokens are known to fit into one chunk."""
     return n_tokens is not None and n_tokens * n_rows <= LOGITS_PER_CHUNK
