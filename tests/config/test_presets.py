@@ -128,6 +128,31 @@ def test_penn_treebank_has_the_settings_of_the_later_code():
     assert (evaluation.tgt_len, evaluation.mem_len, evaluation.temperature) == (140, 0, 1.08)
 
 
+def test_wikitext_2_has_the_settings_of_the_other_code():
+    preset = presets.get("wt2")
+    model, training, evaluation = preset.model, preset.training, preset.evaluation
+    shape = (model.n_token, model.n_layer, model.d_model, model.n_head, model.d_head, model.d_inner)
+    assert shape == (33_278, 16, 400, 10, 40, 900)
+    rates = (model.word_dropout, model.input_dropout, model.qkv_dropout, model.dropout)
+    assert (*rates, model.dropatt, model.output_dropout) == (0.2, 0.6, 0.2, 0.2, 0.2, 0.5)
+    assert model.locked_dropout
+    assert (model.init_std, model.layer_norm_epsilon, model.untie_r) == (0.02, 1e-5, False)
+    lengths = (training.tgt_len, training.mem_len, training.train_batch_size)
+    assert (*lengths, training.l2, training.clip) == (150, 150, 32, 1.2e-6, 0.25)
+    rates = (training.learning_rate, training.warmup_steps, training.train_steps)
+    assert (training.optimizer, training.schedule, *rates) == (
+        "adam",
+        "cosine",
+        3.5e-4,
+        3000,
+        125e3,
+    )
+    assert training.min_lr_ratio == 0
+    assert (evaluation.tgt_len, evaluation.mem_len, evaluation.eval_batch_size) == (150, 150, 10)
+    # There are 37,712,881: its softmax has two more clusters, with a row and a bias each.
+    assert model.count_parameters() == 37_712_881 - 2 * 401
+
+
 def test_penn_treebank_has_the_parameters_that_its_shape_gives():
     attention = 4 * 380 * 380 + 2 * 380  # q k v o, LayerNorm
     feed_forward = 2 * 380 * 900 + 900 + 380 + 2 * 380
@@ -153,7 +178,7 @@ def test_presets_for_new_corpora_have_one_recipe(name, n_parameters):
 
 def test_every_preset_is_checked_here():
     recommended = {"demo", "small", "medium", "large"}
-    assert set(presets.names()) == {*PUBLISHED_PRESETS, "ptb", *recommended}
+    assert set(presets.names()) == {*PUBLISHED_PRESETS, "ptb", "wt2", *recommended}
 
 
 @pytest.mark.parametrize(

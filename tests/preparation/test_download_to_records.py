@@ -62,6 +62,20 @@ def test_a_public_set_is_downloaded_and_made_once(dataset, server, serve, tmp_pa
     assert len(server.requested) == 1
 
 
+def test_shakespeare_is_one_file_whose_end_validates(serve, tmp_path, monkeypatch):
+    text = "\nFirst Citizen:\nWe are all.\n\n\nLeontes:\nNo.\n"
+    published = PublishedFile("input.txt", (serve("/input.txt", text.encode()),))
+    corpus = replace(CORPORA["shakespeare"], published=(published,), held_out=(15, 0), tokens={})
+    monkeypatch.setitem(CORPORA, "shakespeare", corpus)
+    assert call("shakespeare", tmp_path) == 0
+    records = open_records(tmp_path / "data")
+    assert list(records.splits) == ["train", "valid"]
+    found = (
+        records.vocabulary.decode(read_ids(tmp_path / "data", name)) for name in records.splits
+    )
+    assert tuple(found) == (text[:-15], text[-15:])  # line breaks at the ends, too
+
+
 def test_lm1b_takes_its_vocabulary_and_heldout_file_from_the_network(serve, tmp_path, monkeypatch):
     folder = "1-billion-word-language-modeling-benchmark-r13output"
     files = {

@@ -13,7 +13,6 @@ from txl_tf.data.text.vocabulary import Level
 from txl_tf.errors import UserError
 
 SPLITS = ("train", "valid", "test")
-HELD_OUT_BYTES = 5_000_000  # for valid, and also for test, of a file that is cut into splits
 _BYTE_OF_NUMBER = {str(byte).encode("ascii"): byte for byte in range(256)}
 
 
@@ -34,6 +33,8 @@ class CorpusSpec:
     # Parses files of `layouts` that are not plain text but in a format of the 2019 release.
     parse_release: Callable[[bytes], bytes] | None = None
     raw: tuple[str, ...] = ()  # the possible places of one file that is cut into splits
+    held_out: tuple[int, int] = (5_000_000, 5_000_000)  # its last bytes: valid, then test
+    is_stripped: bool = False  # whether its splits lose the white space at their ends
     counted: tuple[str, ...] = SPLITS  # the splits whose symbols are counted to order the ids
     learning: LearningOptions = field(default_factory=LearningOptions)
     unknown: str | None = None  # the symbol for unknown words, if the vocabulary has it
@@ -89,6 +90,8 @@ _FIT = "https://cs.fit.edu/~mmahoney/compression"
 _DEEPAI = "https://data.deepai.org"
 _SMERITY = "https://wikitext.smerity.com"  # the site of the data set's author
 _METAMIND = "https://s3.amazonaws.com/research.metamind.io/wikitext"  # the original location
+_GITHUB = "https://raw.githubusercontent.com"
+_TENSORFLOW = "https://storage.googleapis.com/download.tensorflow.org/data"
 _STATMT = "www.statmt.org/lm-benchmark"
 _GLUON = "https://gluonnlp-numpy-data.s3-us-west-2.amazonaws.com/datasets/language_modeling"
 
@@ -132,6 +135,7 @@ CORPORA = {
             layouts=(_RELEASE_LAYOUT,),
             parse_release=parse_text8,
             raw=("text8", "text8.zip!text8"),
+            is_stripped=True,
             learning=LearningOptions(space="_"),
             symbols=27,
         ),
@@ -251,6 +255,27 @@ CORPORA = {
             symbols=793_470,
             shuffled=True,
             train_files=99,
+        ),
+        CorpusSpec(
+            "shakespeare",
+            "char",
+            published=(
+                PublishedFile(
+                    "input.txt",
+                    (
+                        f"{_GITHUB}/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+                        # The copy of TensorFlow's tutorials.
+                        f"{_TENSORFLOW}/shakespeare.txt",
+                    ),
+                    size=1_115_394,
+                    sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+                ),
+            ),
+            raw=("input.txt", "shakespeare.txt"),
+            counted=("train", "valid"),
+            held_out=(111_540, 0),  # as in nanoGPT: the last tenth validates, and nothing tests
+            tokens={"train": 1_003_854, "valid": 111_540},
+            symbols=65,
         ),
         CorpusSpec(
             "pydoc",

@@ -10,12 +10,12 @@ from txl_tf.data.text.documents import RULES
 from txl_tf.data.text.subwords import DEFAULT_SYMBOLS
 from txl_tf.data.text.text_files import EncodingErrors
 from txl_tf.data.text.vocabulary import LEVELS, Level
-from txl_tf.preparation.corpora import CORPORA, HELD_OUT_BYTES, SPLITS
+from txl_tf.preparation.corpora import CORPORA, SPLITS
 
 TEXT = "text"  # a data set made from the user's own files
 RELEASE = "release2019"  # a data set that was made by the 2019 release
 DATASETS = (*CORPORA, TEXT, RELEASE)
-_PUBLIC = tuple(name for name, corpus in CORPORA.items() if corpus.layouts)
+_PUBLIC = tuple(name for name, corpus in CORPORA.items() if corpus.layouts or corpus.raw)
 _CUT = tuple(name for name, corpus in CORPORA.items() if corpus.raw)
 
 # The data sets that have these options; all data sets have the others.
@@ -39,7 +39,10 @@ _WITHOUT_EFFECT = ("raw_dir", "vocab_file", "num_workers", *SPLITS)
 
 
 def _define_size(split: str) -> Any:
-    text = f"Number of bytes of the raw file for {split}. [default: {HELD_OUT_BYTES:,}]"
+    text = (
+        f"Number of bytes of the raw file for {split}. [default: that of the 2019 release, and of "
+        "nanoGPT for shakespeare]"
+    )
     return define_field(None, text, kind=int, lower_bound=1)
 
 

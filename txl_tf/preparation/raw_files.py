@@ -10,7 +10,7 @@ from txl_tf.data.download import fetch, unpack
 from txl_tf.data.text.text_files import TextFile, describe_overlap, find_files
 from txl_tf.data.text.vocabulary import CHARACTER_LEVELS
 from txl_tf.errors import UserError, name_program
-from txl_tf.preparation.corpora import CORPORA, HELD_OUT_BYTES, SPLITS, CorpusSpec
+from txl_tf.preparation.corpora import CORPORA, SPLITS, CorpusSpec
 from txl_tf.preparation.options import TEXT, PrepareOptions
 
 Splits = Mapping[str, tuple[TextFile, ...]]
@@ -60,7 +60,7 @@ def find_raw_files(options: PrepareOptions) -> RawFiles | None:
             splits |= hold_out(splits["train"], options.valid_fraction, options.level)
         return RawFiles(splits, options.vocab_file)
     corpus = CORPORA[options.dataset]
-    if not corpus.layouts:
+    if not (corpus.layouts or corpus.raw):
         return RawFiles({}, options.vocab_file)
     vocabulary = options.raw_dir / corpus.vocabulary_file if corpus.vocabulary_file else None
     if vocabulary is not None and not vocabulary.is_file():
@@ -72,7 +72,10 @@ def find_raw_files(options: PrepareOptions) -> RawFiles | None:
         return RawFiles(layout, vocabulary, is_release=True)
     raw = [file for pattern in corpus.raw for file in find_raw(options.raw_dir, pattern)]
     if raw:
-        valid_size, test_size = (size or HELD_OUT_BYTES for size in sizes)
+        valid_size, test_size = (
+            held_out if size is None else size
+            for size, held_out in zip(sizes, corpus.held_out, strict=True)
+        )
         cut = cut_raw(corpus, raw[0], valid_size=valid_size, test_size=test_size)
         return RawFiles({split: (file,) for split, file in cut.items()})
     if layout:
@@ -181,7 +184,7 @@ def cut_raw(
 ) -> dict[str, TextFile]:
     """Cuts the one raw file of a data set into splits: test at the end, valid before it.
 
-    Sizes are in bytes. The splits of text8 are stripped of spaces at both ends.
+    Sizes are in bytes; a split of none is left out.
     """
     size = file.size
     if size is None:
@@ -195,8 +198,9 @@ def cut_raw(
     splits = {
         split: replace(file, start=start, stop=stop)
         for split, start, stop in zip(SPLITS, (0, *ends[:-1]), ends, strict=True)
+        if start < stop
     }
-    if corpus.level == "byte":
+    if not corpus.is_stripped:
         return splits
     return {split: _strip(part) for split, part in splits.items()}
 
