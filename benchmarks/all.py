@@ -92,7 +92,7 @@ def measure(name: str, options: flags.FlagValues) -> dict[str, Any]:
     Raises:
         UserError: If it fails, or the code changes meanwhile.
     """
-    commit = _git("log", "-1", "--format=%h", "--", *CODE).stdout.strip()
+    commit = name_commit()
     work = f"build/figures/{commit}"  # what a measurement keeps, to resume
     command = MEASUREMENTS[name].command.format(text_dir=options.text_dir, work=work)
     arguments = [sys.executable, "-m", *shlex.split(command)]
@@ -114,6 +114,11 @@ def measure(name: str, options: flags.FlagValues) -> dict[str, Any]:
         "seconds": round(time.monotonic() - start),
         "text": done.stdout.strip(),
     }
+
+
+def name_commit() -> str:
+    """Returns the newest commit that changed the code."""
+    return _git("log", "-1", "--format=%h", "--", *CODE).stdout.strip()
 
 
 def describe_machine() -> str:
@@ -139,6 +144,12 @@ def read_figures() -> dict[str, Any]:
     return json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
 
 
+def write_figures(figures: dict[str, Any]) -> None:
+    """Writes all records."""
+    text = json.dumps(figures, indent=1, ensure_ascii=False) + "\n"
+    FIGURES.write_text(text, encoding="utf-8")
+
+
 def list_pages() -> list[Path]:
     """Returns the files that may have blocks."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -159,6 +170,15 @@ def fill_blocks(page: str, figures: dict[str, Any]) -> str:
         return f"{head}\n{record['text']}\n\n{source}\n\n{tail}"
 
     return _BLOCK.sub(fill, page)
+
+
+def fill_pages(figures: dict[str, Any]) -> None:
+    """Writes the results into the blocks of all pages."""
+    for path in list_pages():
+        page = path.read_text(encoding="utf-8")
+        if (filled := fill_blocks(page, figures)) != page:
+            path.write_text(filled, encoding="utf-8")
+            print(f"Wrote {path.relative_to(ROOT)}")
 
 
 def measure_all(options: flags.FlagValues) -> None:
@@ -185,13 +205,8 @@ def measure_all(options: flags.FlagValues) -> None:
             failed.append(str(error))
             continue
         figures = read_figures() | {name: figures[name]}  # others may be measured at the same time
-        text = json.dumps(figures, indent=1, ensure_ascii=False) + "\n"
-        FIGURES.write_text(text, encoding="utf-8")
-    for path in list_pages():
-        page = path.read_text(encoding="utf-8")
-        if (filled := fill_blocks(page, figures)) != page:
-            path.write_text(filled, encoding="utf-8")
-            print(f"Wrote {path.relative_to(ROOT)}")
+        write_figures(figures)
+    fill_pages(figures)
     if failed:
         raise UserError("; ".join(failed))
 

@@ -12,10 +12,19 @@ from txl_tf.cli.flags import define_flag
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Prints a table, each row as soon as it is known."""
-    print(f"\n{format_row(header)}\n|{'---|' * len(header)}")
+    print(f"\n{_format_header(header)}")
     for row in rows:
         print(format_row(row), flush=True)
     print()
+
+
+def format_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Returns a table, without a line break at its end."""
+    return "\n".join([_format_header(header), *map(format_row, rows)])
+
+
+def _format_header(header: Sequence[str]) -> str:
+    return f"{format_row(header)}\n|{'---|' * len(header)}"
 
 
 def format_row(cells: Sequence[object]) -> str:

@@ -39,10 +39,10 @@ _WITHOUT_EFFECT = ("raw_dir", "vocab_file", "num_workers", *SPLITS)
 
 
 def _define_size(split: str) -> Any:
-    text = (
-        f"Number of bytes of the raw file for {split}. [default: that of the 2019 release, and of "
-        "nanoGPT for shakespeare]"
+    defaults = ", ".join(
+        f"{CORPORA[name].held_out[SPLITS[1:].index(split)]:,} of {name}" for name in _CUT
     )
+    text = f"Number of bytes of the raw file for {split}. [default: {defaults}]"
     return define_field(None, text, kind=int, lower_bound=1)
 
 

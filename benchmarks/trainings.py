@@ -1,0 +1,281 @@
+r"""Compares trainings with those of other people's code.
+
+txl prepare --dataset wt2
+txl train --preset wt2 --data_dir data/wt2 --run runs/wt2-444 --seed 444 --precision bfloat16 \
+    --eval_every 400 --iterations 50
+python -m benchmarks.trainings --add runs/wt2-444 --plot docs/img/trainings.png
+
+`--add` takes the losses of runs by step, and evaluates each run in the way of the others, too. They
+are kept in `docs/lab/figures.json`, from which tables and plot are made; a run replaces what was
+kept of a run of the same preset and seed.
+"""
+
+import datetime
+import functools
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from absl import flags
+
+from benchmarks.all import describe_machine, fill_pages, name_commit, read_figures, write_figures
+from benchmarks.tables import format_table
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
+from txl_tf.errors import UserError
+
+Curve = Mapping[int, float]  # perplexities by step
+
+
+class Reference(NamedTuple):
+    """Trainings of other people's code.
+
+    Args:
+        unit: What they evaluate after: "step" or "epoch".
+        n_steps: The steps in a unit.
+        valid: Perplexities on the validation split, by the name of the seed and units.
+        train: Perplexities in training, of the steps since the one named before, by seed and step.
+        evaluate: The flags of `txl evaluate` with which it evaluates as they do.
+    """
+
+    unit: str
+    n_steps: int
+    valid: dict[str, Curve]
+    train: dict[str, Curve]
+    evaluate: Sequence[str]
+
+
+def _make_curves(units: str, **seeds: str) -> dict[str, Curve]:
+    return {
+        name.replace("_", " "): dict(
+            zip(map(int, units.split()), map(float, values.split()), strict=False)
+        )
+        for name, values in seeds.items()
+    }
+
+
+# https://github.com/ischlag/Fast-Weight-Memory-public, folder language-modelling
+TITLES = {"wt2": "WikiText-2, with memory", "ptb": "Penn Treebank, without memory"}
+REFERENCES = {
+    "wt2": Reference(
+        unit="step",
+        n_steps=1,
+        valid=_make_curves(
+            "400 800 1200 2000 4000 8000 16000 32000 64000 120000",
+            seed_444="950.8 551.4 391.5 253.2 151.7 108.1 87.3 75.0 69.1 65.9",
+            seed_555="984.0 550.2 389.2 251.2 151.9 106.4 85.7 74.5 69.0 66.0",
+            seed_666="942.0 551.3 390.0 254.9 152.4 108.2 86.5 75.1 69.4 65.9",
+        ),
+        train=_make_curves(
+            "50 100 150 200 250 300 350 400",
+            seed_444="27199 16577 10750 7816 5364 3588 2331 1662",
+            seed_555="27697 16448 10768 7843 5357 3565 2311 1660",
+            seed_666="25928 15203 9978 7418 5079 3389 2237 1624",
+        ),
+        evaluate=("--warm_len=0",),  # lanes begin with an empty memory
+    ),
+    "ptb": Reference(
+        unit="epoch",
+        n_steps=1372,
+        valid=_make_curves(
+            "1 2 3 5 10 15 20 30 40 100 125",
+            seed_2="370.4 234.5 187.4 147.2 111.5 97.9 89.1 81.2 75.9 62.9 62.0",
+            seed_3="373.6 238.2 187.6 148.9 112.7 99.8 91.2 80.8 75.3 62.3 61.3",
+            seed_1111="361.1 232.2 187.0 147.3 113.5 98.8 90.7 81.1 75.7 62.5 61.6",
+            seed_1111_earlier="369.3 237.5 186.0 147.3 111.5 98.1 90.0 81.0 75.9",
+        ),
+        train=_make_curves(
+            "200 400 600 800 1000 1200",
+            seed_2="5139 942 771 686 641 536",
+            seed_3="5252 938 770 682 635 527",
+            seed_1111="5004 927 758 660 627 524",
+            seed_1111_earlier="4857 925 773 697 643 537",
+        ),
+        evaluate=("--tgt_len=140", "--stride=10", "--temperature=1"),
+    ),
+}
+
+
+def read_run(folder: Path, commit: str) -> tuple[str, dict[str, Any]]:
+    """Returns the data set of a run, and what is kept of it.
+
+    Raises:
+        UserError: If nobody's training of this data set is known.
+    """
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    dataset, training = config["dataset"], config["training"]
+    if dataset not in REFERENCES:
+        raise UserError(f"`{folder}`: no training on {dataset} is known to compare with")
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    steps = [0, *(line["step"] for line in lines)]
+    n_tokens = training["train_batch_size"] * training["tgt_len"]
+    seconds = sum(
+        (step - before) * n_tokens / line["tokens_per_second"]
+        for before, step, line in zip(steps, steps[1:], lines, strict=False)
+    )
+    return dataset, {
+        "seed": training["seed"],
+        "precision": training["precision"],
+        "commit": commit,
+        "machine": describe_machine(),
+        "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+        "hours": round(seconds / 3600, 2),
+        "train": merge_intervals(REFERENCES[dataset], lines),
+        "valid": evaluate_checkpoints(folder, REFERENCES[dataset]),
+    }
+
+
+def merge_intervals(reference: Reference, lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Returns the perplexities of a log for the intervals of the others' logs.
+
+    >>> reference = Reference("step", 1, {}, {"seed": {100: 0.0}}, ())
+    >>> merge_intervals(reference, [{"step": 50, "loss_nats": 2}, {"step": 100, "loss_nats": 4}])
+    {'100': 20.085536923187668}
+    """
+    ends = sorted({step for curve in reference.train.values() for step in curve})
+    found = {}
+    for start, end in zip([0, *ends], ends, strict=False):
+        losses = [line["loss_nats"] for line in lines if start < line["step"] <= end]
+        if losses and lines[-1]["step"] >= end:
+            found[str(end)] = math.exp(sum(losses) / len(losses))
+    return found
+
+
+def evaluate_checkpoints(folder: Path, reference: Reference) -> dict[str, float]:
+    """Returns the perplexities after the units that the others know, in the way of the others."""
+    units = {unit for curve in reference.valid.values() for unit in curve}
+    found = {}
+    for unit in sorted(units):
+        path = folder / "checkpoints" / f"ckpt-{unit * reference.n_steps}"
+        if path.with_suffix(".index").exists():
+            command = [sys.executable, "-m", "txl_tf.evaluate", "--split=valid", "--json"]
+            command += [f"--run={folder}", f"--checkpoint={path}", *reference.evaluate]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise UserError(f"{' '.join(command)} failed: {done.stderr[-1000:]}")
+            found[str(unit)] = json.loads(done.stdout)["perplexity"]
+    return found
+
+
+def keep(runs: Sequence[dict[str, Any]], new: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the kept runs with a new one, which continues one with its seed and precision.
+
+    >>> old = {"seed": 1, "precision": "float32", "valid": {"400": 9.0}}
+    >>> keep([old], old | {"valid": {"800": 5.0}})[0]["valid"]
+    {'400': 9.0, '800': 5.0}
+    """
+
+    def name(run: Mapping[str, Any]) -> tuple[int, str]:
+        return run["seed"], run["precision"]
+
+    by_name = {name(run): run for run in runs}
+    valid = by_name.get(name(new), {"valid": {}})["valid"] | new["valid"]
+    by_name[name(new)] = new | {"valid": valid}
+    return [by_name[key] for key in sorted(by_name)]
+
+
+def format_tables(reference: Reference, runs: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the perplexities of the others and ours after equal numbers of steps, and sources."""
+    texts = []
+    for title, key, others in (
+        (f"perplexity on valid after {reference.unit}", "valid", reference.valid),
+        ("perplexity in training at step", "train", reference.train),
+    ):
+        points = sorted({int(point) for run in runs for point in run[key]})
+        rows = [
+            [f"theirs, {name}", *(_format(curve.get(point)) for point in points)]
+            for name, curve in others.items()
+        ]
+        for run in runs:
+            cells = (_format(run[key].get(str(point))) for point in points)
+            rows.append([f"**ours, seed {run['seed']}**, {run['precision']}", *cells])
+        texts.append(format_table([title, *(f"{point:,}" for point in points)], rows))
+    sources = (
+        f"Seed {run['seed']}: {run['hours']:.1f} hours, commit {run['commit']}, {run['date']}, "
+        f"{run['machine']}."
+        for run in runs
+    )
+    return "\n\n".join([*texts, "\n".join(sources)])
+
+
+def _format(perplexity: float | None) -> str:
+    """Returns a perplexity with four digits or more; nothing for `None`."""
+    if perplexity is None:
+        return ""
+    return f"{perplexity:,.0f}" if perplexity >= 1000 else f"{perplexity:.1f}"
+
+
+def draw(kept: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
+    """Draws the perplexities by step: those of the others in gray, ours in color."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    panels = figure.subplots(1, len(kept), squeeze=False)[0]
+    for axes, (name, runs) in zip(panels, kept.items(), strict=True):
+        reference = REFERENCES[name]
+        for curves, n_steps, style in (
+            (reference.train, 1, ":"),
+            (reference.valid, reference.n_steps, "-"),
+        ):
+            for curve in curves.values():
+                steps = [unit * n_steps for unit in curve]
+                axes.loglog(steps, list(curve.values()), style, color="0.6", linewidth=1)
+        for index, run in enumerate(runs):
+            for key, n_steps, style in (("train", 1, ":"), ("valid", reference.n_steps, "o-")):
+                points = {int(point) * n_steps: value for point, value in run[key].items()}
+                label = f"ours, seed {run['seed']}" if key == "valid" else None
+                values = list(points.values())
+                axes.loglog(list(points), values, style, color=f"C{index}", label=label)
+        axes.plot([], [], color="0.6", label=f"theirs, {len(reference.valid)} seeds")
+        axes.plot([], [], ":", color="0.6", label="dotted: in training")
+        axes.set_title(TITLES[name])
+        axes.set_xlabel("step")
+        axes.set_ylabel("perplexity on the validation split")
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.savefig(path, dpi=130)
+
+
+def compare(options: flags.FlagValues) -> None:
+    """Adds runs to what is kept, prints the tables, fills the pages and draws the plot.
+
+    Raises:
+        UserError: If a run is of another data set, or cannot be evaluated.
+    """
+    figures = read_figures()
+    for folder in map(Path, options.add):
+        dataset, run = read_run(folder, options.commit or name_commit())
+        record = figures.get(dataset, {"runs": []})
+        runs = keep(record["runs"], run)
+        figures[dataset] = {
+            "command": f"python -m benchmarks.trainings --add runs/{dataset}-{run['seed']}",
+            **{key: run[key] for key in ("commit", "machine", "date")},
+            "text": format_tables(REFERENCES[dataset], runs),
+            "runs": runs,
+        }
+    kept = {name: figures[name] for name in REFERENCES if name in figures}
+    for name, record in kept.items():
+        print(f"{name}\n\n{record['text']}\n")
+    write_figures(figures)
+    fill_pages(figures)
+    if options.plot:
+        draw({name: record["runs"] for name, record in kept.items()}, Path(options.plot))
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    options = flags.FlagValues()
+    define = functools.partial(define_flag, options)
+    define("add", list, [], "Runs to add, of wt2 and ptb.", is_path=True)
+    text = "Commit with which they were trained. [default: that of this folder]"
+    define("commit", str, None, text)
+    define("plot", str, None, "Picture to write. [default: none]", is_path=True)
+    return run_program(__doc__, options, compare, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
