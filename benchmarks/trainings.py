@@ -24,6 +24,7 @@ from absl import flags
 
 from benchmarks.all import describe_machine, fill_pages, name_commit, read_figures, write_figures
 from benchmarks.tables import format_table
+from txl_tf import ModelConfig, presets
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
@@ -59,6 +60,14 @@ def _make_curves(units: str, **seeds: str) -> dict[str, Curve]:
 
 
 # https://github.com/ischlag/Fast-Weight-Memory-public, folder language-modelling
+SHAKESPEARE = "shakespeare"
+# github.com/karpathy/nanoGPT, its README: what was read, the parameters, and the losses on random
+# windows of the lengths `WINDOWS`.
+WINDOWS = (64, 256)
+NANOGPT = (
+    ("nanoGPT, on a laptop", "1.54M", "0.80M", ("1.88", "")),
+    ("nanoGPT, on an A100", "81.9M", "10.65M", ("", "1.470")),
+)
 TITLES = {"wt2": "WikiText-2, with memory", "ptb": "Penn Treebank, without memory"}
 REFERENCES = {
     "wt2": Reference(
@@ -108,7 +117,7 @@ def read_run(folder: Path, commit: str) -> tuple[str, dict[str, Any]]:
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     dataset, training = config["dataset"], config["training"]
-    if dataset not in REFERENCES:
+    if dataset not in (*REFERENCES, SHAKESPEARE):
         raise UserError(f"`{folder}`: no training on {dataset} is known to compare with")
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     steps = [0, *(line["step"] for line in lines)]
@@ -117,13 +126,28 @@ def read_run(folder: Path, commit: str) -> tuple[str, dict[str, Any]]:
         (step - before) * n_tokens / line["tokens_per_second"]
         for before, step, line in zip(steps, steps[1:], lines, strict=False)
     )
-    return dataset, {
+    run = {
         "seed": training["seed"],
         "precision": training["precision"],
         "commit": commit,
         "machine": describe_machine(),
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         "hours": round(seconds / 3600, 2),
+    }
+    if dataset == SHAKESPEARE:
+        model = ModelConfig(**config["model"])
+        windows = ["--mem_len=0", "--warm_len=0"]
+        return dataset, run | {
+            "preset": presets.find(model, dataset),
+            "characters": steps[-1] * n_tokens,
+            "parameters": model.count_parameters(),
+            "loss": evaluate(folder)["loss_nats"],
+            "windows": {
+                str(length): evaluate(folder, f"--tgt_len={length}", *windows)["loss_nats"]
+                for length in WINDOWS
+            },
+        }
+    return dataset, run | {
         "train": merge_intervals(REFERENCES[dataset], lines),
         "valid": evaluate_checkpoints(folder, REFERENCES[dataset]),
     }
@@ -152,35 +176,74 @@ def evaluate_checkpoints(folder: Path, reference: Reference) -> dict[str, float]
     for unit in sorted(units):
         path = folder / "checkpoints" / f"ckpt-{unit * reference.n_steps}"
         if path.with_suffix(".index").exists():
-            command = [sys.executable, "-m", "txl_tf.evaluate", "--split=valid", "--json"]
-            command += [f"--run={folder}", f"--checkpoint={path}", *reference.evaluate]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise UserError(f"{' '.join(command)} failed: {done.stderr[-1000:]}")
-            found[str(unit)] = json.loads(done.stdout)["perplexity"]
+            score = evaluate(folder, f"--checkpoint={path}", *reference.evaluate)
+            found[str(unit)] = score["perplexity"]
     return found
 
 
+def evaluate(folder: Path, *arguments: str) -> dict[str, Any]:
+    """Returns what `txl evaluate` prints of a run on the validation split.
+
+    Raises:
+        UserError: If it fails.
+    """
+    command = [sys.executable, "-m", "txl_tf.evaluate", f"--run={folder}", "--split=valid"]
+    done = subprocess.run(
+        [*command, "--json", *arguments], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise UserError(f"{' '.join(command)} failed: {done.stderr[-1000:]}")
+    return json.loads(done.stdout)
+
+
 def keep(runs: Sequence[dict[str, Any]], new: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the kept runs with a new one, which continues one with its seed and precision.
+    """Returns the kept runs with a new one, which continues one of its preset, seed and precision.
 
     >>> old = {"seed": 1, "precision": "float32", "valid": {"400": 9.0}}
     >>> keep([old], old | {"valid": {"800": 5.0}})[0]["valid"]
     {'400': 9.0, '800': 5.0}
     """
 
-    def name(run: Mapping[str, Any]) -> tuple[int, str]:
-        return run["seed"], run["precision"]
+    def name(run: Mapping[str, Any]) -> tuple[str, int, str]:
+        return run.get("preset", ""), run["seed"], run["precision"]
 
     by_name = {name(run): run for run in runs}
-    valid = by_name.get(name(new), {"valid": {}})["valid"] | new["valid"]
-    by_name[name(new)] = new | {"valid": valid}
+    if "valid" in new:
+        valid = by_name.get(name(new), {"valid": {}})["valid"] | new["valid"]
+        new = new | {"valid": valid}
+    by_name[name(new)] = new
     return [by_name[key] for key in sorted(by_name)]
 
 
-def format_tables(reference: Reference, runs: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the perplexities of the others and ours after equal numbers of steps, and sources."""
-    texts = []
+def format_text(dataset: str, runs: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the tables of a data set, and where its runs were trained."""
+    is_shakespeare = dataset == SHAKESPEARE
+    tables = [format_shakespeare(runs)] if is_shakespeare else format_curves(dataset, runs)
+    sources = (
+        f"{run.get('preset', dataset)}, seed {run['seed']}: {60 * run['hours']:.0f} minutes, "
+        f"commit {run['commit']}, {run['date']}, {run['machine']}."
+        for run in runs
+    )
+    return "\n\n".join([*tables, "\\\n".join(sources)])
+
+
+def format_shakespeare(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the losses in nats a character, beside those of nanoGPT."""
+    rows = [[*row, "", *cells] for *row, cells in NANOGPT]
+    for run in runs:
+        windows = (f"{run['windows'][str(length)]:.3f}" for length in WINDOWS)
+        sizes = (f"{run['characters'] / 1e6:.2f}M", f"{run['parameters'] / 1e6:.2f}M")
+        name = f"**`{run['preset']}`, seed {run['seed']}**"
+        rows.append([name, *sizes, f"**{run['loss']:.3f}**", *windows])
+    header = ["loss on valid, nats a character", "characters read", "parameters"]
+    header += ["whole split, with memory"]
+    header += [f"windows of {length}, no memory" for length in WINDOWS]
+    return format_table(header, rows)
+
+
+def format_curves(dataset: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the perplexities of the others and ours after equal numbers of steps."""
+    reference, tables = REFERENCES[dataset], []
     for title, key, others in (
         (f"perplexity on valid after {reference.unit}", "valid", reference.valid),
         ("perplexity in training at step", "train", reference.train),
@@ -193,13 +256,8 @@ def format_tables(reference: Reference, runs: Sequence[Mapping[str, Any]]) -> st
         for run in runs:
             cells = (_format(run[key].get(str(point))) for point in points)
             rows.append([f"**ours, seed {run['seed']}**, {run['precision']}", *cells])
-        texts.append(format_table([title, *(f"{point:,}" for point in points)], rows))
-    sources = (
-        f"Seed {run['seed']}: {run['hours']:.1f} hours, commit {run['commit']}, {run['date']}, "
-        f"{run['machine']}."
-        for run in runs
-    )
-    return "\n\n".join([*texts, "\n".join(sources)])
+        tables.append(format_table([title, *(f"{point:,}" for point in points)], rows))
+    return tables
 
 
 def _format(perplexity: float | None) -> str:
@@ -254,23 +312,22 @@ def compare(options: flags.FlagValues) -> None:
         figures[dataset] = {
             "command": f"python -m benchmarks.trainings --add runs/{dataset}-{run['seed']}",
             **{key: run[key] for key in ("commit", "machine", "date")},
-            "text": format_tables(REFERENCES[dataset], runs),
+            "text": format_text(dataset, runs),
             "runs": runs,
         }
-    kept = {name: figures[name] for name in REFERENCES if name in figures}
-    for name, record in kept.items():
-        print(f"{name}\n\n{record['text']}\n")
+        print(f"{dataset}\n\n{figures[dataset]['text']}\n")
     write_figures(figures)
     fill_pages(figures)
     if options.plot:
-        draw({name: record["runs"] for name, record in kept.items()}, Path(options.plot))
+        names = [name for name in REFERENCES if name in figures]
+        draw({name: figures[name]["runs"] for name in names}, Path(options.plot))
 
 
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
-    define("add", list, [], "Runs to add, of wt2 and ptb.", is_path=True)
+    define("add", list, [], "Runs to add, of wt2, ptb and shakespeare.", is_path=True)
     text = "Commit with which they were trained. [default: that of this folder]"
     define("commit", str, None, text)
     define("plot", str, None, "Picture to write. [default: none]", is_path=True)

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import all as measurements
 from benchmarks import trainings
+from txl_tf import presets
 
 PAGE = "<!-- figures: wt2 -->\n<!-- end of figures -->\n"
 
@@ -46,7 +47,7 @@ def test_a_run_stands_beside_the_others_at_equal_steps(project, monkeypatch, cap
     assert "| **ours, seed 7**, bfloat16 | 200.0 |\n" in page
     # the mean loss of the intervals of the others
     assert "| **ours, seed 7**, bfloat16 | 148.4 | 1,097 |" in page
-    assert "Seed 7: 20.0 hours, commit abc, " in page
+    assert "wt2, seed 7: 1200 minutes, commit abc, " in page
     assert page.count("| theirs, seed 444 | 27,199 | 16,577 |") == 1
     assert "| theirs, seed 444 | 27,199 |" in capsys.readouterr().out
     assert plot.stat().st_size > 1000
@@ -62,6 +63,22 @@ def test_a_longer_run_continues_a_shorter_one(project, monkeypatch):
         (8, {"400": 200.0}),
     ]
     assert "| **ours, seed 8**, bfloat16 | 200.0 |  |\n" in (project / "README.md").read_text()
+
+
+def test_shakespeare_stands_beside_nanogpt(project, monkeypatch):
+    run = write_run(project / "run", "shakespeare", 400, monkeypatch)
+    config = json.loads((run / "config.json").read_text())
+    config["model"] = presets.model("demo").to_json()
+    (run / "config.json").write_text(json.dumps(config))
+    losses = {(): 1.5, "--tgt_len=64": 1.625, "--tgt_len=256": 1.75}
+    monkeypatch.setattr(
+        trainings, "evaluate", lambda _, *flags: {"loss_nats": losses[flags[0] if flags else ()]}
+    )
+    (project / "README.md").write_text(PAGE.replace("wt2", "shakespeare"))
+    assert trainings.main(["trainings", f"--add={run}"]) == 0
+    page = (project / "README.md").read_text()
+    assert "| nanoGPT, on a laptop | 1.54M | 0.80M |  | 1.88 |  |\n" in page
+    assert "| **`demo`, seed 7** | 0.02M | 1.49M | **1.500** | 1.625 | 1.750 |\n" in page
 
 
 def test_a_run_that_nobody_trained_is_refused(project, monkeypatch, capsys):

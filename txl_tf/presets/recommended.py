@@ -4,6 +4,8 @@ All have Muon, a linear decay to zero, and initial weights of about .8 / sqrt(d_
 larger than those of 2019. `n_token` is that of bytes; a run has the vocabulary of its records.
 """
 
+import dataclasses
+
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.presets.preset import Preset
 
@@ -55,8 +57,18 @@ _LARGE = Preset(
     _make_model(10, 8, 0.035, 0.1), _make_training(60_000, 2000, 256), _make_evaluation(256)
 )
 
+# Tiny Shakespeare: as many parameters and characters as nanoGPT's training on a laptop.
+_SHAKESPEARE = Preset(
+    dataclasses.replace(
+        _make_model(4, 2, 0.05, 0.0), n_token=65, n_head=4, d_head=32, untie_r=True
+    ),
+    dataclasses.replace(_make_training(1500, 100, 64), weight_decay=0.1),
+    dataclasses.replace(_make_evaluation(64), mem_len=64),
+)
+
 RECOMMENDED: dict[str, Preset] = {
     "demo": _DEMO,
+    "shakespeare": _SHAKESPEARE,
     "small": _SMALL,
     "medium": _MEDIUM,
     "large": _LARGE,
