@@ -176,8 +176,19 @@ def test_presets_for_new_corpora_have_one_recipe(name, n_parameters):
     assert training.mem_len == training.tgt_len
 
 
+def test_shakespeare_is_as_large_as_nanogpt_and_reads_as_much():
+    preset = presets.get("shakespeare")
+    model, training = preset.model, preset.training
+    assert (model.n_token, model.n_layer, model.d_model) == (65, 4, 128)
+    assert model.count_parameters() == 865_985  # there 0.80M, without W_r, u and v
+    n_characters = training.train_steps * training.train_batch_size * training.tgt_len
+    assert n_characters == 2000 * 12 * 64
+    assert (training.optimizer, training.schedule, training.weight_decay) == ("muon", "linear", 0.1)
+    assert preset.evaluation.mem_len == training.mem_len == 64
+
+
 def test_every_preset_is_checked_here():
-    recommended = {"demo", "small", "medium", "large"}
+    recommended = {"demo", "shakespeare", "small", "medium", "large"}
     assert set(presets.names()) == {*PUBLISHED_PRESETS, "ptb", "wt2", *recommended}
 
 
