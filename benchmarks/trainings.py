@@ -136,7 +136,7 @@ def read_run(folder: Path, commit: str) -> tuple[str, dict[str, Any]]:
     }
     if dataset == SHAKESPEARE:
         model = ModelConfig(**config["model"])
-        windows = ["--mem_len=0", "--warm_len=0"]
+        windows = ["--mem_len=0", "--same_length=false", "--warm_len=0"]
         return dataset, run | {
             "preset": presets.find(model, dataset),
             "characters": steps[-1] * n_tokens,

@@ -13,7 +13,7 @@ CONFIGS = [
     AttentionSpan(mem_len=7, same_length=True, clamp_len=5, counts_self=True),
     TrainConfig(learning_rate=1e-3, warmup_steps=11, train_steps=13, seed=3, clamp_len=17),
     TrainConfig(tgt_len=5, tgt_len_schedule=((3, 2), (6, 3)), train_steps=7, remat=True),
-    EvalConfig(eval_batch_size=2, tgt_len=3, mem_len=0, same_length=True, reset_at_documents=True),
+    EvalConfig(eval_batch_size=2, tgt_len=3, mem_len=5, same_length=True, reset_at_documents=True),
 ]
 BY_CLASS = pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
 
@@ -92,8 +92,8 @@ def test_a_model_that_cannot_be_is_an_error(fields, message):
         ({"mem_len": -1}, r"`mem_len` must be an integer >= 0. Received: mem_len=-1"),
         ({"same_length": 1}, r"`same_length` must be true or false. Received: same_length=1"),
         (
-            {"mem_len": 0, "same_length": True, "counts_self": True},
-            r"`mem_len` must be positive with `same_length` and `counts_self`. .*: mem_len=0,",
+            {"mem_len": 0, "same_length": True},
+            r"`mem_len` must be positive with `same_length`: each query .*: mem_len=0, same_length=T",
         ),
         ({"clamp_len": 0}, r"`clamp_len` must be -1 \(off\) or positive. Received: clamp_len=0"),
     ],

@@ -58,7 +58,7 @@ def test_one_lane_equals_one_long_pass(model):
 
 @pytest.mark.parametrize(("n_lanes", "tgt_len"), slow_after(2, [(11, 13), (127, 5), (2, 5)]))
 def test_every_token_but_the_first_counts_once(model, n_lanes, tgt_len):
-    config = make_config(eval_batch_size=n_lanes, tgt_len=tgt_len, mem_len=0)
+    config = make_config(eval_batch_size=n_lanes, tgt_len=tgt_len, mem_len=0, same_length=False)
     assert evaluate(model, TEXT, config).tokens == len(TEXT) - 1
 
 
@@ -70,7 +70,7 @@ def test_every_token_but_the_first_counts_once(model, n_lanes, tgt_len):
             make_config(eval_batch_size=2, mem_len=19, clamp_len=11),
             make_config(eval_batch_size=11, tgt_len=13, same_length=False),
             make_config(same_length=False),
-            make_config(mem_len=0),
+            make_config(mem_len=0, same_length=False),
         ],
     ),
     ids=["clamped", "one_segment", "causal", "no_memory"],

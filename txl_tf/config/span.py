@@ -36,7 +36,7 @@ class AttentionSpan(Config):
     """How far a model looks back. No weight depends on it, so it can differ in evaluation.
 
     Raises:
-        UserError: If a value is out of its range, or a query would see no key.
+        UserError: If a value is out of its range, or a query would see no other key.
 
     >>> AttentionSpan(mem_len=2100, same_length=True, clamp_len=820).to_json()
     {'mem_len': 2100, 'same_length': True, 'clamp_len': 820, 'counts_self': False}
@@ -51,8 +51,8 @@ class AttentionSpan(Config):
         self._check_fields()
         self._check(self.clamp_len != 0, "`clamp_len` must be -1 (off) or positive")
         self._check(
-            self.mem_len > 0 or not (self.same_length and self.counts_self),
-            "`mem_len` must be positive with `same_length` and `counts_self`",
+            self.mem_len > 0 or not self.same_length,
+            "`mem_len` must be positive with `same_length`: each query would see only its own key",
         )
 
 
