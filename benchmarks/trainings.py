@@ -2,7 +2,7 @@ r"""Compares trainings with those of other people's code.
 
 txl prepare --dataset wt2
 txl train --preset wt2 --data_dir data/wt2 --run runs/wt2-444 --seed 444 --precision bfloat16 \
-    --eval_every 400 --iterations 50
+    --eval_every 400 --iterations 50 --save_steps 400 --stop_step 400
 python -m benchmarks.trainings --add runs/wt2-444 --plot docs/img/trainings.png
 
 `--add` takes the losses of runs by step, and evaluates each run in the way of the others, too. They

@@ -52,6 +52,19 @@ def test_a_changed_option_is_told_and_kept(data, tmp_path, capsys):
     assert "every 4 steps" in capsys.readouterr().out
 
 
+def test_a_run_stops_after_a_step_and_goes_on(data, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert run_main(data, run, *FLAGS, "--stop_step=7") == 3
+    assert "stopped by stop_step at step 7, which is saved" in capsys.readouterr().err
+    assert max(step for step, _ in list_checkpoints(str(run))) == 7
+    assert resume(run, "--stop_step=7") == 1
+    assert "the run is at step 7 already: `stop_step` must be higher" in capsys.readouterr().err
+    assert resume(run) == 0
+    found = capsys.readouterr().out
+    assert "stop_step" not in found
+    assert read_lines(run / "log.jsonl")[-1]["step"] == 12
+
+
 def test_an_early_stopped_run_is_not_trained_on_without_patience(early_stopped, capsys):
     n_lines = len(read_lines(early_stopped / "validation.jsonl"))
     assert resume(early_stopped, "--train_steps=60") == 0

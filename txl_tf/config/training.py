@@ -1,5 +1,6 @@
 """The configs of a training run: what affects its results, and how it is driven."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -303,7 +304,7 @@ class TrainConfig(ReadingConfig):
 class RunOptions(Config):
     """How a run is driven: when it logs, saves, evaluates and stops.
 
-    A run remembers these settings, except for `max_hours`.
+    A run remembers these settings, except for `max_hours` and `stop_step`.
 
     Raises:
         UserError: If a value is out of its range.
@@ -355,8 +356,18 @@ class RunOptions(Config):
     max_hours: float = define_field(
         0.0, "Hours after which a run saves and stops; started again, it continues. 0 for no limit."
     )
+    stop_step: int = define_field(
+        0,
+        "Step after which a run saves and stops, although its schedule goes on to train_steps; "
+        "started again, it continues. 0 for none.",
+        lower_bound=0,
+    )
 
     def __post_init__(self) -> None:
         self._check_fields()
         self._check(self.max_hours >= 0, "`max_hours` must not be negative")
         self._check(self.eval_every > 0 or not self.patience, "`patience` needs `eval_every`")
+
+    def without_limits(self) -> "RunOptions":
+        """Returns the settings that a run remembers: without those that limit one call."""
+        return dataclasses.replace(self, max_hours=0.0, stop_step=0)

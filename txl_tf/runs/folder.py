@@ -186,9 +186,8 @@ def read_run_options(model_dir: str) -> RunOptions | None:
 
 
 def write_run_options(model_dir: str, options: RunOptions) -> None:
-    """Saves the options of a run; `max_hours` is left out, because it limits one call."""
-    kept = dataclasses.replace(options, max_hours=RunOptions.max_hours)
-    write_json(os.path.join(model_dir, OPTIONS_NAME), kept.to_json())
+    """Saves the options that a run remembers."""
+    write_json(os.path.join(model_dir, OPTIONS_NAME), options.without_limits().to_json())
 
 
 def has_run(model_dir: str) -> bool:

@@ -79,7 +79,7 @@ def train(
             or has no document boundaries but needs them, a record is damaged, too many steps in a
             row were not finite, a checkpoint cannot be saved or restored, or another process of
             the run is gone or was started with other flags.
-        StoppedError: If a signal or `max_hours` stopped the run, after it has saved.
+        StoppedError: If a signal, `max_hours` or `stop_step` stopped the run, after it has saved.
     """
     config = resolve_jit(config)
     training = config.training
@@ -250,9 +250,9 @@ def describe_other_records(
 
 
 def _change_options(model_dir: str, options: RunOptions) -> None:
-    old = dataclasses.asdict(read_run_options(model_dir) or options)
-    for name, value in dataclasses.asdict(options).items():
-        if value != old[name] and name != "max_hours":  # which is for one call
+    old = dataclasses.asdict(read_run_options(model_dir) or options.without_limits())
+    for name, value in dataclasses.asdict(options.without_limits()).items():
+        if value != old[name]:
             print(f"{name} is now {value} instead of {old[name]}.")
     write_run_options(model_dir, options)
 

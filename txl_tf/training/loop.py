@@ -19,7 +19,7 @@ from txl_tf.training.signals import note_stop_signals
 from txl_tf.training.trainer import Interval, Trainer
 
 CALL_SECONDS = 5.0  # about the longest delay of a signal to stop
-EXIT_OUT_OF_TIME = 3  # the exit status after `max_hours`
+EXIT_AT_LIMIT = 3  # the exit status after `max_hours`, and at `stop_step`
 
 
 @dataclass(eq=False)
@@ -46,7 +46,13 @@ class TrainingLoop:
     def run(self, lanes: TrainingLanes) -> None:
         """Trains on the lanes; raises a `StoppedError` if stopped, after it has saved."""
         start = time.monotonic()
-        first_step, stops = self.trainer.step, self._find_stops()
+        first_step, stop_step = self.trainer.step, self.options.stop_step
+        if 0 < stop_step <= first_step:
+            raise UserError(
+                f"the run is at step {first_step} already: `stop_step` must be higher. "
+                f"Received: stop_step={stop_step}"
+            )
+        stops = self._find_stops()
         parts: list[Interval] = []
         is_first = True
         bar = Bar(
@@ -69,7 +75,10 @@ class TrainingLoop:
                 parts.append(interval)
                 hours = (time.monotonic() - start) / 3600
                 stop_signal, is_late = self._agree_to_stop(received, hours)
-                is_stopped = (stop_signal or is_late) and interval.step < self._train_steps
+                is_at_stop = interval.step == stop_step
+                is_stopped = (
+                    stop_signal or is_late or is_at_stop
+                ) and interval.step < self._train_steps
                 if interval.step in stops or is_stopped:
                     if self.log is not None:
                         gauges = self.trainer.read_gauges()
@@ -79,11 +88,12 @@ class TrainingLoop:
                     return
                 if is_stopped:
                     self._save(interval.step)
-                    reason = stop_signal.name if stop_signal else "max_hours"
+                    limit = "stop_step" if is_at_stop else "max_hours"
+                    reason = stop_signal.name if stop_signal else limit
                     raise StoppedError(
                         f"stopped by {reason} at step {interval.step}, which is saved: run the "
                         "same command again to resume",
-                        128 + stop_signal if stop_signal else EXIT_OUT_OF_TIME,
+                        128 + stop_signal if stop_signal else EXIT_AT_LIMIT,
                     )
 
     def _show(self, bar: Bar, interval: Interval) -> None:
@@ -111,10 +121,11 @@ class TrainingLoop:
         return signal.Signals(int(numbers.max())) if numbers.any() else None, bool(late.any())
 
     def _find_stops(self) -> set[int]:
-        """Returns the coming steps at which the run logs, saves or evaluates."""
+        """Returns the coming steps at which the run logs, saves, evaluates or stops."""
         options, last = self.options, self._train_steps
         intervals = [options.iterations, options.save_steps, options.eval_every]
         stops = {step for every in intervals if every for step in range(0, last, every)} | {last}
+        stops |= {options.stop_step} if options.stop_step < last else set()
         first_step = self.trainer.step
         return {stop for stop in stops if stop > first_step}
 
