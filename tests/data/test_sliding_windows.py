@@ -3,7 +3,7 @@ import pytest
 from small_cached_model import make_model
 from small_runs import Text
 
-from txl_tf.config import AttentionSpan, EvalConfig
+from txl_tf.config import EvalConfig
 from txl_tf.data.lanes.evaluation_lanes import SlidingWindows
 from txl_tf.errors import UserError
 from txl_tf.experiments.context_losses import ContextReader
@@ -71,7 +71,5 @@ def test_what_leaves_out_tokens_or_needs_memory_is_refused():
         SlidingWindows(TEXT, n_lanes=1, tgt_len=5, stride=6)
     with pytest.raises(UserError, match="at least 2 tokens"):
         SlidingWindows(Text([3]), n_lanes=1, tgt_len=5, stride=5)
-    for span in (AttentionSpan(3), AttentionSpan(0, same_length=True)):
-        config = EvalConfig(tgt_len=5, mem_len=span.mem_len, same_length=span.same_length)
-        with pytest.raises(UserError, match="`stride` needs a `mem_len` of 0"):
-            Evaluator(make_model(), config).cut_lanes(TEXT, stride=5)
+    with pytest.raises(UserError, match="`stride` needs a `mem_len` of 0"):
+        Evaluator(make_model(), EvalConfig(tgt_len=5, mem_len=3)).cut_lanes(TEXT, stride=5)

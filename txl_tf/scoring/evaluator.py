@@ -94,10 +94,10 @@ class Evaluator:
         """
         config, n_lanes = self.config, self.config.eval_batch_size
         if stride is not None:
-            if config.mem_len or config.same_length:
+            if config.mem_len:
                 raise UserError(
-                    "`stride` needs a `mem_len` of 0 and no `same_length`: sliding windows read no "
-                    f"memory. Received: mem_len={config.mem_len}, same_length={config.same_length}"
+                    "`stride` needs a `mem_len` of 0: sliding windows read no memory. "
+                    f"Received: mem_len={config.mem_len}"
                 )
             if self.reader.dynamic:
                 raise UserError("dynamic evaluation reads a text once: it cannot use `stride`")
