@@ -55,7 +55,7 @@ def test_a_changed_option_is_told_and_kept(data, tmp_path, capsys):
 def test_a_run_stops_after_a_step_and_goes_on(data, tmp_path, capsys):
     run = tmp_path / "run"
     assert run_main(data, run, *FLAGS, "--stop_step=7") == 3
-    assert "stopped by stop_step at step 7, which is saved" in capsys.readouterr().err
+    assert "by stop_step at step 7, which is saved: run it again without" in capsys.readouterr().err
     assert max(step for step, _ in list_checkpoints(str(run))) == 7
     assert resume(run, "--stop_step=7") == 1
     assert "the run is at step 7 already: `stop_step` must be higher" in capsys.readouterr().err

@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from tqdm import tqdm
 
@@ -88,13 +89,20 @@ class TrainingLoop:
                     return
                 if is_stopped:
                     self._save(interval.step)
-                    limit = "stop_step" if is_at_stop else "max_hours"
-                    reason = stop_signal.name if stop_signal else limit
-                    raise StoppedError(
-                        f"stopped by {reason} at step {interval.step}, which is saved: run the "
-                        "same command again to resume",
-                        128 + stop_signal if stop_signal else EXIT_AT_LIMIT,
-                    )
+                    self._raise_stopped(interval.step, stop_signal, is_at_stop=is_at_stop)
+
+    def _raise_stopped(
+        self, step: int, stop_signal: signal.Signals | None, *, is_at_stop: bool
+    ) -> NoReturn:
+        """Raises a `StoppedError` that says what stopped the run, and how it goes on."""
+        limit, command = "max_hours", "the same command again"
+        if is_at_stop:
+            limit, command = "stop_step", "it again without `stop_step`, or with a higher one,"
+        raise StoppedError(
+            f"stopped by {stop_signal.name if stop_signal else limit} at step {step}, which is "
+            f"saved: run {command} to resume",
+            128 + stop_signal if stop_signal else EXIT_AT_LIMIT,
+        )
 
     def _show(self, bar: Bar, interval: Interval) -> None:
         """Shows the loss, the speed and the time left beside the bar."""
