@@ -235,6 +235,6 @@ def test_a_memory_length_is_refused():
 
 def test_a_span_of_attention_is_refused():
     model = make_model()
-    span = dataclasses.replace(SPAN, same_length=True)
-    with pytest.raises(UserError, match=r"`same_length` must be .* with model_type=lstm, .*=True"):
+    span = dataclasses.replace(SPAN, clamp_len=5)
+    with pytest.raises(UserError, match=r"`clamp_len` must be -1 with model_type=lstm, .*_len=5"):
         model(make_ids(), model.initial_memory(2), span=span)

@@ -81,7 +81,7 @@ def test_warm_lanes_of_a_golden_model_give_one_number(golden):
             {"reset_at_documents": True},
             {"mem_len": 3},  # below tgt_len
             {"same_length": False},
-            {"mem_len": 0},
+            {"mem_len": 0, "same_length": False},
         ],
     ),
     ids=str,

@@ -32,7 +32,7 @@ TRAINED_WITH = (
 )
 # Fields that do not affect the shapes of the weights.
 SHAPELESS = (*TRAINED_WITH, "layer_norm_epsilon")
-_RECURRENT_SPAN = {"mem_len": 0, "same_length": False, "clamp_len": -1, "counts_self": False}
+_RECURRENT_SPAN = {"mem_len": 0, "clamp_len": -1, "counts_self": False}
 
 
 @document_fields
