@@ -9,7 +9,7 @@ from benchmarks import curves
 @pytest.mark.slow
 def test_precisions_are_compared(tmp_path, monkeypatch, capsys):
     tiny = ["--n_layer=1", "--d_model=8", "--d_embed=8", "--n_head=1", "--d_head=8", "--d_inner=8"]
-    tiny += ["--warmup_steps=1", "--eval_mem_len=0", "--jit=none"]
+    tiny += ["--warmup_steps=1", "--eval_mem_len=0", "--eval_same_length=false", "--jit=none"]
     for name, (n_processes, flag_texts) in curves.VARIANTS["precision"].items():
         variant = n_processes, [*flag_texts, *tiny]
         monkeypatch.setitem(curves.VARIANTS["precision"], name, variant)
