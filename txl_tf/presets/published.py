@@ -272,23 +272,15 @@ _PTB = Preset(
 # with them. There, the gains of LayerNorm start at N(1, init_std), the cosine counts from step 0,
 # and the softmax has two more clusters, which no word of this corpus uses.
 _WT2 = Preset(
-    ModelConfig(
+    # The dropout, and all that is not named here, is that of Penn Treebank.
+    dataclasses.replace(
+        _PTB.model,
         n_token=33_278,
-        n_layer=16,
         d_model=400,
         d_embed=400,
-        n_head=10,
         d_head=40,
-        d_inner=900,
         cutoffs=(20_000,),
-        dropout=0.2,
-        dropatt=0.2,
-        word_dropout=0.2,
-        input_dropout=0.6,
-        qkv_dropout=0.2,
-        output_dropout=0.5,
-        locked_dropout=True,
-        layer_norm_epsilon=1e-5,
+        untie_r=False,
     ),
     TrainConfig(
         learning_rate=3.5e-4,
