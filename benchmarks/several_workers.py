@@ -12,8 +12,8 @@ from txl_tf.errors import UserError
 ROOT = Path(__file__).parents[1]
 
 
-def run_python(*arguments: object) -> None:
-    """Runs a program of the repository and shows nothing of it, unless it fails.
+def run_python(*arguments: object) -> str:
+    """Runs a program of the repository and returns what it prints.
 
     Raises:
         UserError: If it fails.
@@ -22,6 +22,7 @@ def run_python(*arguments: object) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise UserError(f"{' '.join(command)} failed: {done.stderr[-2000:]}")
+    return done.stdout
 
 
 def find_addresses(count: int) -> list[str]:

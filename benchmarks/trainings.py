@@ -14,7 +14,6 @@ import datetime
 import functools
 import json
 import math
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from benchmarks.all import describe_machine, fill_pages, name_commit, read_figures, write_figures
+from benchmarks.several_workers import run_python
 from benchmarks.tables import format_table
 from txl_tf import ModelConfig, presets
 from txl_tf.cli.flags import define_flag
@@ -36,6 +36,7 @@ class Reference(NamedTuple):
     """Trainings of other people's code.
 
     Args:
+        title: What was trained.
         unit: What they evaluate after: "step" or "epoch".
         n_steps: The steps in a unit.
         valid: Perplexities on the validation split, by the name of the seed and units.
@@ -43,6 +44,7 @@ class Reference(NamedTuple):
         evaluate: The flags of `txl evaluate` with which it evaluates as they do.
     """
 
+    title: str
     unit: str
     n_steps: int
     valid: dict[str, Curve]
@@ -59,7 +61,6 @@ def _make_curves(units: str, **seeds: str) -> dict[str, Curve]:
     }
 
 
-# https://github.com/ischlag/Fast-Weight-Memory-public, folder language-modelling
 SHAKESPEARE = "shakespeare"
 # github.com/karpathy/nanoGPT, its README: what was read, the parameters, and the losses on random
 # windows of the lengths `WINDOWS`.
@@ -68,9 +69,10 @@ NANOGPT = (
     ("nanoGPT, on a laptop", "1.54M", "0.80M", ("1.88", "")),
     ("nanoGPT, on an A100", "81.9M", "10.65M", ("", "1.470")),
 )
-TITLES = {"wt2": "WikiText-2, with memory", "ptb": "Penn Treebank, without memory"}
+# github.com/ischlag/Fast-Weight-Memory-public, folder language-modelling
 REFERENCES = {
     "wt2": Reference(
+        title="WikiText-2, with memory",
         unit="step",
         n_steps=1,
         valid=_make_curves(
@@ -88,6 +90,7 @@ REFERENCES = {
         evaluate=("--warm_len=0",),  # lanes begin with an empty memory
     ),
     "ptb": Reference(
+        title="Penn Treebank, without memory",
         unit="epoch",
         n_steps=1372,
         valid=_make_curves(
@@ -156,7 +159,7 @@ def read_run(folder: Path, commit: str) -> tuple[str, dict[str, Any]]:
 def merge_intervals(reference: Reference, lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Returns the perplexities of a log for the intervals of the others' logs.
 
-    >>> reference = Reference("step", 1, {}, {"seed": {100: 0.0}}, ())
+    >>> reference = Reference("", "step", 1, {}, {"seed": {100: 0.0}}, ())
     >>> merge_intervals(reference, [{"step": 50, "loss_nats": 2}, {"step": 100, "loss_nats": 4}])
     {'100': 20.085536923187668}
     """
@@ -187,13 +190,8 @@ def evaluate(folder: Path, *arguments: str) -> dict[str, Any]:
     Raises:
         UserError: If it fails.
     """
-    command = [sys.executable, "-m", "txl_tf.evaluate", f"--run={folder}", "--split=valid"]
-    done = subprocess.run(
-        [*command, "--json", *arguments], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise UserError(f"{' '.join(command)} failed: {done.stderr[-1000:]}")
-    return json.loads(done.stdout)
+    program = ("-m", "txl_tf.evaluate", f"--run={folder}", "--split=valid", "--json")
+    return json.loads(run_python(*program, *arguments))
 
 
 def keep(runs: Sequence[dict[str, Any]], new: dict[str, Any]) -> list[dict[str, Any]]:
@@ -290,7 +288,7 @@ def draw(kept: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
                 axes.loglog(list(points), values, style, color=f"C{index}", label=label)
         axes.plot([], [], color="0.6", label=f"theirs, {len(reference.valid)} seeds")
         axes.plot([], [], ":", color="0.6", label="dotted: in training")
-        axes.set_title(TITLES[name])
+        axes.set_title(reference.title)
         axes.set_xlabel("step")
         axes.set_ylabel("perplexity on the validation split")
         axes.grid(alpha=0.3)
@@ -305,8 +303,8 @@ def compare(options: flags.FlagValues) -> None:
         UserError: If a run is of another data set, or cannot be evaluated.
     """
     figures = read_figures()
-    for folder in map(Path, options.add):
-        dataset, run = read_run(folder, options.commit or name_commit())
+    for folder in options.add:
+        dataset, run = read_run(Path(folder).resolve(), options.commit or name_commit())
         record = figures.get(dataset, {"runs": []})
         runs = keep(record["runs"], run)
         figures[dataset] = {

@@ -1,11 +1,9 @@
 """A training of one to two minutes, so that no change spoils unseen what a model learns."""
 
 import json
-import subprocess
-import sys
 
 import pytest
-from places import ROOT
+from called_programs import call
 
 pytestmark = pytest.mark.slow
 
@@ -17,23 +15,21 @@ BAND = (2.17, 2.27)
 MEMORY_GAIN = 0.15
 
 
-def run(*arguments):
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def run(program, *arguments):
+    outcome = call(program, *arguments)
+    assert outcome.status == 0, outcome.err
+    return outcome.out
 
 
-def test_a_model_learns_as_much_as_it_did(tmp_path):
-    data, model = f"--data_dir={tmp_path / 'data'}", tmp_path / "run"
-    run("data_prep/make_tfrecords.py", "--dataset=pydoc", data)
-    settings = ["--preset=shakespeare", "--train_steps=600", "--seed=1"]
-    run("train_gpu.py", data, f"--model_dir={model}", *settings)
+def test_a_model_learns_as_much_as_it_did(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("txl_tf.make_tfrecords", "--dataset=pydoc", "--data_dir=data")
+    settings = ("--preset=shakespeare", "--train_steps=600", "--seed=1")
+    run("txl_tf.train_gpu", "--data_dir=data", "--model_dir=run", *settings)
 
     def evaluate(*flags):
-        command = ["-m", "txl_tf.evaluate", f"--run={model}", "--split=test", "--json", *flags]
-        return json.loads(run(*command))["bpc"]
+        found = run("txl_tf.evaluate", "--run=run", "--split=test", "--json", *flags)
+        return json.loads(found)["bpc"]
 
     bits = evaluate()
     assert BAND[0] < bits < BAND[1]

@@ -106,7 +106,10 @@ def test_without_ties_the_setting_of_the_release_decides(tmp_path):
         ({"tie_word_embeddings": False}, r"`tie_word_embeddings` must be true\. Received: false$"),
         ({"sample_softmax": "7"}, r"`sample_softmax` must be -1\. Received: \"7\"$"),
         ({"tie_projs": None}, r"`tie_projs` must be .*Received: null"),
-        ({"mem_len": 0}, r"`mem_len` must be positive with `same_length`"),
+        (
+            {"mem_len": 0},
+            r"`mem_len` must be positive with `same_length`: each query would see only",
+        ),
         ({"clamp_len": "5"}, r"`clamp_len` must be an integer"),
     ],
 )

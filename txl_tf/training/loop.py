@@ -75,11 +75,8 @@ class TrainingLoop:
                 self._count_bad(interval)
                 parts.append(interval)
                 hours = (time.monotonic() - start) / 3600
-                stop_signal, is_late = self._agree_to_stop(received, hours)
-                is_at_stop = interval.step == stop_step
-                is_stopped = (
-                    stop_signal or is_late or is_at_stop
-                ) and interval.step < self._train_steps
+                stop_signal, is_over = self._agree_to_stop(received, hours, interval.step)
+                is_stopped = (stop_signal or is_over) and interval.step < self._train_steps
                 if interval.step in stops or is_stopped:
                     if self.log is not None:
                         gauges = self.trainer.read_gauges()
@@ -89,14 +86,12 @@ class TrainingLoop:
                     return
                 if is_stopped:
                     self._save(interval.step)
-                    self._raise_stopped(interval.step, stop_signal, is_at_stop=is_at_stop)
+                    self._raise_stopped(interval.step, stop_signal)
 
-    def _raise_stopped(
-        self, step: int, stop_signal: signal.Signals | None, *, is_at_stop: bool
-    ) -> NoReturn:
+    def _raise_stopped(self, step: int, stop_signal: signal.Signals | None) -> NoReturn:
         """Raises a `StoppedError` that says what stopped the run, and how it goes on."""
         limit, command = "max_hours", "the same command again"
-        if is_at_stop:
+        if step == self.options.stop_step:
             limit, command = "stop_step", "it again without `stop_step`, or with a higher one,"
         raise StoppedError(
             f"stopped by {stop_signal.name if stop_signal else limit} at step {step}, which is "
@@ -121,19 +116,19 @@ class TrainingLoop:
             tqdm.write(line)
 
     def _agree_to_stop(
-        self, received: Sequence[signal.Signals], hours: float
+        self, received: Sequence[signal.Signals], hours: float, step: int
     ) -> tuple[signal.Signals | None, bool]:
-        """Returns a signal that any process received, and whether `max_hours` have passed."""
-        is_late = 0 < self.options.max_hours <= hours
-        numbers, late = self._workers.gather([max(received, default=0), is_late]).T
-        return signal.Signals(int(numbers.max())) if numbers.any() else None, bool(late.any())
+        """Returns a signal that any process received, and whether a limit is reached."""
+        is_over = 0 < self.options.max_hours <= hours or step == self.options.stop_step
+        numbers, over = self._workers.gather([max(received, default=0), is_over]).T
+        return signal.Signals(int(numbers.max())) if numbers.any() else None, bool(over.any())
 
     def _find_stops(self) -> set[int]:
         """Returns the coming steps at which the run logs, saves, evaluates or stops."""
         options, last = self.options, self._train_steps
         intervals = [options.iterations, options.save_steps, options.eval_every]
         stops = {step for every in intervals if every for step in range(0, last, every)} | {last}
-        stops |= {options.stop_step} if options.stop_step < last else set()
+        stops.add(min(options.stop_step, last))
         first_step = self.trainer.step
         return {stop for stop in stops if stop > first_step}
 
