@@ -1,7 +1,7 @@
 """Transformer-XL (Dai et al. 2019) in TensorFlow 2 and Keras: language models with memory.
 
-Submodules are imported when they are first used: configs and presets need no backend, the model
-needs any backend of Keras, and everything else needs TensorFlow.
+Submodules are imported when they are first used. Configs, presets and data need no backend of
+Keras; the model, its layers and `CausalLM` need TensorFlow or JAX; all else needs TensorFlow.
 """
 
 import importlib
@@ -11,16 +11,19 @@ from txl_tf.version import __version__
 
 _PLACES = {
     "AttentionSpan": "txl_tf.config",
+    "CausalLM": "txl_tf.causal_lm",
     "DynamicConfig": "txl_tf.config",
     "EvalConfig": "txl_tf.config",
     "LanguageModel": "txl_tf.language_model",
     "ModelConfig": "txl_tf.config",
+    "Segments": "txl_tf.data.lanes.segments",
     "TrainConfig": "txl_tf.config",
     "TransformerXL": "txl_tf.model",
     "UserError": "txl_tf.errors",
     "extend_vocabulary": "txl_tf.vocabulary_extension",
     "load": "txl_tf.language_model",
 }
+_NEED_KERAS = ("CausalLM", "Segments", "TransformerXL", "layers")
 _NEED_TENSORFLOW = ("LanguageModel", "extend_vocabulary", "load", "release", "training")
 _SUBMODULES = ("data", "layers", "presets", "release", "training")
 
@@ -34,6 +37,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'txl_tf' has no attribute {name!r}")
     if name in _NEED_TENSORFLOW:
         check_backend()
+    if name in _NEED_KERAS:
+        check_backend("jax")
     with quiet_start():
         module = importlib.import_module(_PLACES.get(name, f"txl_tf.{name}"))
     return getattr(module, name) if name in _PLACES else module

@@ -117,8 +117,8 @@ class TransformerXL(SegmentModel):
         of_layer = 4 + bool(self.config.qkv_dropout)
         return of_layer * self.config.n_layer + 3 + bool(self.config.word_dropout)
 
-    def build(self, *_):
-        super().build()
+    def build(self, ids_shape):
+        super().build(ids_shape)
         for name, shape in ENCODINGS[self.config.encoding].list_weights(self.config).items():
             weight = self.add_weight(name=name, shape=shape, initializer=self._initializer)
             setattr(self, name, weight)

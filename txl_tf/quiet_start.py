@@ -65,18 +65,20 @@ def find_backend() -> tuple[str, str]:
     return "tensorflow", "the default"
 
 
-def check_backend() -> None:
-    """Checks that Keras computes with TensorFlow, before either is imported.
+def check_backend(*others: str) -> None:
+    """Checks that Keras computes with TensorFlow, or another backend, before either is imported.
 
     Raises:
         UserError: If it has another backend. The message says which names work with it.
     """
     name, source = find_backend()
-    if name != "tensorflow":
-        works = "models, layers, presets and configs" if name == "jax" else "presets and configs"
+    if name not in ("tensorflow", *others):
+        works = "presets, configs and data"
+        if name == "jax":
+            works = f"CausalLM, models, layers, {works}"
         raise UserError(
-            f"the backend of Keras must be tensorflow. Received: {name}, from {source}. "
-            f"With {name}, only {works} can be used"
+            f"the backend of Keras must be {' or '.join(['tensorflow', *others])}. "
+            f"Received: {name}, from {source}. With {name}, only {works} can be used"
         )
 
 

@@ -13,6 +13,15 @@ from txl_tf.layers.memory import clear_rows
 SEED_STATE = "dropout_seed"  # name of the state of the generator in a `.keras` file
 
 
+def refuse(message):
+    """Returns a method that raises a `UserError`, in place of one that Keras gives all models."""
+
+    def raise_error(self, *_, **__):
+        raise UserError(message.format(type(self).__name__))
+
+    return raise_error
+
+
 class SegmentModel(keras.Model):
     """The base of the models that read a text in segments and carry a memory.
 
@@ -66,17 +75,25 @@ class SegmentModel(keras.Model):
             )
         )
         self.softmax = AdaptiveSoftmax(config, kernel_initializer=proj_initializer, name="softmax")
-        self.build()
+        self.build((None, None))
         for group, weights in self.weight_groups.items():
             for weight in weights:
                 weight.group = group  # for the optimizer
 
-    def build(self, *_):
-        self.embedding.build()
+    def build(self, ids_shape):
+        self.embedding.build(ids_shape)
+        hidden_shape = self.output_shape
         for layer in self.decoder_layers:
-            layer.build((None, None, self.config.d_model))
-        self.softmax.build()
+            layer.build(hidden_shape)
+        for layer in (self.word_dropout, self.dropout, self.input_dropout, self.output_dropout):
+            layer.build(hidden_shape)
+        self.softmax.build(hidden_shape)
         self.built = True
+
+    @property
+    def output_shape(self):
+        """The shape of the hidden states, for `summary`."""
+        return (None, None, self.config.d_model)
 
     def __call__(self, ids, memory=None, *args, **kwargs):
         check_ids(ids)  # here: Keras would add lines to an error within `call`
@@ -121,6 +138,14 @@ class SegmentModel(keras.Model):
             A memory of the same shapes and dtype.
         """
         return clear_rows(memory, rows)
+
+    # Keras' loops know no memory that the caller carries.
+    fit = evaluate = predict = train_on_batch = test_on_batch = predict_on_batch = refuse(
+        "`{}` is a step without a loop. The loop of Keras: txl_tf.CausalLM(model, batch_size=B)"
+    )
+    export = quantize = refuse(
+        "`{}` is exported and quantized with its run: txl_tf.load(RUN).export(FOLDER)"
+    )
 
     def set_dropout_seed(self, step, *, stream=0):
         """Sets the dropout masks of the next call in training, as a function of step and stream.

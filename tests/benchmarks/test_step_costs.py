@@ -11,8 +11,8 @@ import txl_tf
 from benchmarks import step_costs as costs
 from txl_tf import presets
 from txl_tf.config.parameters import count_by_part
+from txl_tf.training.muon import orthogonalize
 from txl_tf.training.step import compute_gradients
-from txl_tf.training.update_rules import orthogonalize
 
 SMALL = txl_tf.ModelConfig(
     n_token=23, n_layer=2, d_model=8, d_embed=8, n_head=3, d_head=5, d_inner=11

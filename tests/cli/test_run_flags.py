@@ -152,7 +152,8 @@ def test_a_wrong_split_is_told_before_data_are_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("name", "works"), [("jax", "models, layers, presets and configs"), ("torch", "presets")]
+    ("name", "works"),
+    [("jax", "CausalLM, models, layers, presets, configs and data"), ("torch", "presets")],
 )
 def test_another_backend_is_one_line(name, works, monkeypatch, capsys):
     monkeypatch.setenv("KERAS_BACKEND", name)

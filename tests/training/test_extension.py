@@ -12,7 +12,7 @@ from small_runs import DROPPING
 
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.folder import read_run_config
-from txl_tf.training.optimizer import make_schedule
+from txl_tf.training.schedule import make_schedule
 
 BEGUN = dataclasses.replace(CONFIG, model=dataclasses.replace(DROPPING, n_layer=1))
 

@@ -11,7 +11,8 @@ from small_runs import MODEL, TRAINING
 import txl_tf
 from txl_tf.architecture import make_model
 from txl_tf.cli.dry_run import count_kept_memory
-from txl_tf.training.update_rules import make_optimizer, orthogonalize
+from txl_tf.training.muon import orthogonalize
+from txl_tf.training.update_rules import make_optimizer
 
 MUON = dataclasses.replace(TRAINING, optimizer="muon", learning_rate=0.02)
 ADAPTIVE = dataclasses.replace(MODEL, cutoffs=(7, 13), div_val=2, untie_r=True)

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 import txl_tf
 from txl_tf.errors import UserError
-from txl_tf.training.optimizer import make_schedule
+from txl_tf.training.schedule import make_schedule
 from txl_tf.training.update_rules import make_optimizer
 
 

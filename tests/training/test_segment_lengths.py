@@ -24,7 +24,7 @@ import txl_tf
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.folder import RunConfig
 from txl_tf.training import job
-from txl_tf.training.optimizer import make_schedule
+from txl_tf.training.schedule import make_schedule
 from txl_tf.training.step import Regularization, compute_gradients
 
 SHALLOW = dataclasses.replace(MODEL, n_layer=1)

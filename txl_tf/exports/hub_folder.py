@@ -15,19 +15,16 @@ import re
 import tempfile
 from collections.abc import Iterator
 from importlib import resources
-from pathlib import Path
 from typing import Any, NamedTuple
-
-import safetensors.numpy
 
 from txl_tf.config import EvalConfig
 from txl_tf.config.stages import find_stage, make_stages
-from txl_tf.data.files import access_path, exists, read_json_lines, write_json, write_text
+from txl_tf.data.files import exists, read_json_lines, write_json, write_text
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain, explain_errors, require_extra
-from txl_tf.runs.checkpoint_files import WEIGHTS_FORMAT, WEIGHTS_NAME
-from txl_tf.runs.checkpoint_reader import name_variables
+from txl_tf.runs.checkpoint_files import WEIGHTS_NAME
 from txl_tf.runs.folder import CONFIG_NAME, EVALUATIONS_NAME, VOCABULARY_NAME, RunConfig
+from txl_tf.runs.weights_file import write_weights_file
 from txl_tf.scoring.checkpoints import describe_span
 from txl_tf.scoring.metrics import name_measure
 from txl_tf.segment_model import SegmentModel
@@ -145,12 +142,8 @@ def push_model(
 
 def write_files(folder: str, model: SegmentModel, card: Card) -> None:
     """Writes the files of a model: weights, config, vocabulary and card."""
-    variables = name_variables(model.weights).items()
-    arrays = {name: variable.numpy().astype(card.dtype) for name, variable in variables}
-    metadata = {"format": WEIGHTS_FORMAT, "step": str(card.step)}
     path = os.path.join(folder, WEIGHTS_NAME)
-    with access_path(path):
-        Path(path).write_bytes(safetensors.numpy.save(arrays, metadata))
+    write_weights_file(model, path, step=card.step, dtype=card.dtype)
     write_json(os.path.join(folder, CONFIG_NAME), card.config.to_json())
     if card.vocabulary is not None:
         write_json(os.path.join(folder, VOCABULARY_NAME), card.vocabulary.to_json())

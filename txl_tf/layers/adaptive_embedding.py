@@ -48,7 +48,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer or "random_normal")
         self.proj_initializer = keras.initializers.get(proj_initializer or "random_normal")
 
-    def build(self, *_):
+    def build(self, ids_shape=None):
         config = self.config
         bins = config.bins if config.div_val > 1 else ((0, config.n_token),)
         self.tables = [
@@ -73,6 +73,9 @@ class AdaptiveEmbedding(keras.layers.Layer):
         ]
         for weight in self.weights:  # for `tf.train.Checkpoint`, which does not see lists
             setattr(self, weight.name, weight)
+
+    def compute_output_shape(self, ids_shape):
+        return (*ids_shape, self.config.d_model)
 
     def call(self, ids):
         low, embedded = 0, None

@@ -58,7 +58,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         self.config = ModelConfig.from_json(config) if isinstance(config, dict) else config
         self.kernel_initializer = keras.initializers.get(kernel_initializer or "random_normal")
 
-    def build(self, *_):
+    def build(self, hidden_shape=None):
         config = self.config
         self.biases = [
             self.add_weight(name=f"bias_{index}", shape=(high - low,), initializer="zeros")
@@ -84,6 +84,9 @@ class AdaptiveSoftmax(keras.layers.Layer):
             )
         for weight in self.weights:  # for `tf.train.Checkpoint`, which does not see lists
             setattr(self, weight.name, weight)
+
+    def compute_output_shape(self, hidden_shape):
+        return hidden_shape[:-1]
 
     def call(self, hidden, targets, embedding, temperature=1.0):
         shape = ops.shape(targets)

@@ -133,6 +133,9 @@ class DecoderLayer(keras.layers.Layer):
         ):
             part.build(hidden_shape)
 
+    def compute_output_shape(self, hidden_shape):
+        return hidden_shape
+
     def call(
         self,
         hidden,

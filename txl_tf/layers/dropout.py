@@ -57,6 +57,13 @@ class Dropout(keras.layers.Layer):
         self.is_locked = is_locked
         self.seed = read_seed(seed)
         self.seed_generator = as_seed_generator(seed) if rate else None
+        self.built = True  # there are no weights
+
+    def build(self, inputs_shape):
+        """Does nothing; `summary` shows the shape."""
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape
 
     def call(self, inputs, training=False):
         if not training or not self.rate:
@@ -112,6 +119,13 @@ class WordDropout(keras.layers.Layer):
         self.rate = _check_rate(rate)
         self.seed = read_seed(seed)
         self.seed_generator = as_seed_generator(seed) if rate else None
+        self.built = True  # there are no weights
+
+    def build(self, embedded_shape):
+        """Does nothing; `summary` shows the shape."""
+
+    def compute_output_shape(self, embedded_shape):
+        return embedded_shape
 
     def call(self, embedded, ids, training=False):
         if not training or not self.rate:

@@ -31,16 +31,15 @@ from txl_tf.errors import UserError, explain, name_program
 from txl_tf.runs.checkpoint_files import (
     CHECKPOINTS_NAME,
     PREFIX,
-    WEIGHTS_FORMAT,
     check_checkpoint_path,
     find_checkpoint,
     is_there,
     is_weights_file,
     list_checkpoints,
-    open_weights,
     read_step,
 )
 from txl_tf.runs.folder import read_run_id
+from txl_tf.runs.weights_file import join_some, name_weights, read_weights_file
 from txl_tf.segment_model import SegmentModel
 
 # Errors raised while reading a file that is truncated, modified or missing.
@@ -163,7 +162,9 @@ class CheckpointReader:
             or list_differences(fields, wanted_fields)
             or list_differences(found, wanted)
         )
-        raise UserError(f"checkpoint {self.path} belongs to another model: {_join(differences)}")
+        raise UserError(
+            f"checkpoint {self.path} belongs to another model: {join_some(differences)}"
+        )
 
     def restore(self, group: str, variables: Mapping[str, tf.Variable]) -> None:
         """Assigns the values of a group to variables, outside any replica."""
@@ -234,7 +235,7 @@ def load_weights(model: SegmentModel, path: str, *, use_ema: bool = True) -> boo
             of the 2019 release.
     """
     if is_weights_file(path):
-        _load_weights_file(model, path)
+        read_weights_file(model, path)
         return False
     try:
         reader = CheckpointReader(path)
@@ -285,30 +286,6 @@ def load_choice(
                 raise
 
 
-def _load_weights_file(model: SegmentModel, path: str) -> None:
-    """Restores the weights of a model from a file of safetensors."""
-    with open_weights(path) as file:
-        if (file.metadata() or {}).get("format") != WEIGHTS_FORMAT:
-            raise UserError(
-                f"`{path}` was not written by txl_tf. The weights of other libraries are imported: "
-                f"{name_program('import_release')} --source "
-                f"{shlex.quote(os.path.dirname(path) or '.')} --out RUN"
-            )
-        arrays = {name: file.get_tensor(name) for name in list(file.keys())}
-    variables = name_variables(model.weights)
-    found = {name: list(array.shape) for name, array in arrays.items()}
-    differences = list_differences(found, {name: list(x.shape) for name, x in variables.items()})
-    if differences:
-        raise UserError(f"`{path}` holds the weights of another model: {_join(differences)}")
-    for name, variable in variables.items():
-        variable.assign(arrays[name])
-
-
-def _join(differences: list[str]) -> str:
-    more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
-    return "; ".join(differences[:3]) + more
-
-
 def check_not_release(path: str) -> None:
     """Checks that a checkpoint, if it is readable, is not of the 2019 release."""
     if is_weights_file(path):
@@ -318,10 +295,8 @@ def check_not_release(path: str) -> None:
 
 
 def name_variables(variables: list[keras.Variable]) -> dict[str, tf.Variable]:
-    """Returns variables by path, their name in a checkpoint."""
-    named = {variable.path.replace("/", "."): variable.value for variable in variables}
-    assert len(named) == len(variables), "paths of variables must be unique"
-    return named
+    """Returns TensorFlow's variables by path, their name in a checkpoint."""
+    return {name: variable.value for name, variable in name_weights(variables).items()}
 
 
 def write_shaping_fields(config: ModelConfig) -> str:

@@ -37,7 +37,7 @@ from txl_tf.training.averages import use_averages
 from txl_tf.training.checkpoint import Checkpointer, share_run_id
 from txl_tf.training.log import TrainingLog, Validation
 from txl_tf.training.loop import TrainingLoop
-from txl_tf.training.optimizer import make_schedule
+from txl_tf.training.schedule import make_schedule
 from txl_tf.training.trainer import Trainer
 from txl_tf.training.workers import Workers
 

@@ -5,17 +5,8 @@ import functools
 import tensorflow as tf
 
 from txl_tf.config import TrainConfig
+from txl_tf.training.muon import MOMENTUM, compute_muon_change, orthogonalize
 from txl_tf.training.optimizer import Optimizer, Slots, StepFactors
-
-# Polynomials a s + b s^3 + c s^5 of the singular values s. Of all of this degree, each moves what
-# the one before leaves nearest to 1: the first [.005, 1], the last to within .098 of 1. Each allows
-# for singular values that are 2 % too large, beyond which it grows steeply.
-COEFFICIENTS = (
-    (8.1400, -23.0368, 16.3967),
-    (3.8518, -2.7640, 0.5084),
-    (3.1586, -2.2837, 0.4577),
-    (2.1981, -1.5352, 0.3822),
-)
 
 
 class Adam(Optimizer):
@@ -110,27 +101,13 @@ class Lamb(Optimizer):
 class Muon(Adam):
     """Muon for the matrices of the layers, and Adam for all other weights.
 
-    The matrices are the group `kernels` of the model's weights. Each step moves one by an
-    approximation of U V^T, where U S V^T is its momentum:
-
-        m = .95 m + .05 g;  O = orthogonalize(.95 m + .05 g)  (Nesterov)
-        weight -= rate * .2 sqrt(max(rows, columns)) * O
-
-    With that factor, the root mean square of the change is about .2 of the rate, as it is with
-    Adam: both have the same learning rate, and weight decay as in AdamW.
+    The matrices are the group `kernels` of the model's weights; `compute_muon_change` says how they
+    change. Learning rate and weight decay are those of AdamW.
 
     A kernel that joins several matrices side by side (its attribute `n_joint`) is divided into
     them: queries, keys and values, and the gates of an LSTM. A matrix has one slot, the momentum.
     Each replica computes all matrices, so that their weights stay equal.
-
-    References:
-        Jordan et al. 2024, Muon, https://kellerjordan.github.io/posts/muon; the factor is that of
-        Liu et al. 2025, https://arxiv.org/abs/2502.16982, equation 4; the polynomials are chosen as
-        by Amsel et al. 2025, https://arxiv.org/abs/2505.16932.
     """
-
-    momentum = 0.95
-    scale = 0.2
 
     def __init__(self, config: TrainConfig, *, jit: str = "none"):
         super().__init__(config, jit=jit)
@@ -151,38 +128,12 @@ class Muon(Adam):
         self.decay(slots, weight, factors)
         momentum = slots.momentum.value
         # 0 in a skipped step, as the share of Adam is.
-        share = factors.moment_1 * ((1 - self.momentum) / (1 - self.beta_1))
+        share = factors.moment_1 * ((1 - MOMENTUM) / (1 - self.beta_1))
         momentum.assign_add(share * (gradient - momentum))
-        direction = gradient + self.momentum * (momentum - gradient)
-        n_joint = getattr(slots.weight, "n_joint", 1)
-        rows, columns = weight.shape
-        factor = self.scale * max(rows, columns // n_joint) ** 0.5
-        weight.assign_sub(factors.rate * factor * self._orthogonalize(direction, n_joint))
-
-
-def orthogonalize(
-    matrix: tf.Tensor, n_joint: int = 1, *, product_dtype: str = "float32"
-) -> tf.Tensor:
-    """Moves the singular values of matrices to about 1, from .90 to 1.10.
-
-    Iterations of polynomials of degree 5: only matrix products. Of a matrix whose Frobenius norm is
-    1, a singular value below .005 is multiplied by about 218 instead. The result does not depend on
-    the norm. A matrix of zeros stays as it is.
-
-    `n_joint` matrices stand side by side in (rows, n_joint columns) float32.
-    """
-    x = tf.stack(tf.split(matrix, n_joint, axis=1))  # (n_joint, rows, columns)
-    is_tall = x.shape[1] > x.shape[2]
-    if is_tall:  # the products are then as small as possible
-        x = tf.linalg.matrix_transpose(x)
-    x = tf.math.divide_no_nan(x, tf.norm(x, axis=(1, 2), keepdims=True))
-    x = tf.cast(x, product_dtype)
-    for a, b, c in COEFFICIENTS:
-        gram = tf.matmul(x, x, transpose_b=True)
-        x = a * x + tf.matmul(b * gram + c * tf.matmul(gram, gram), x)
-    if is_tall:
-        x = tf.linalg.matrix_transpose(x)
-    return tf.cast(tf.concat(tf.unstack(x), axis=1), tf.float32)
+        change = compute_muon_change(
+            gradient, momentum, getattr(slots.weight, "n_joint", 1), self._orthogonalize
+        )
+        weight.assign_sub(factors.rate * change)
 
 
 _CLASSES = {"adam": Adam, "adamw": Adam, "lamb": Lamb, "muon": Muon}

@@ -1,0 +1,109 @@
+"""What a `CausalLM` and its data do not take is refused in one line that names the way."""
+
+import keras
+import numpy as np
+import pytest
+from small_causal_lm import BATCH, CONFIG, IDS, LENGTH, SPAN, make_lm, make_segments
+
+from txl_tf import CausalLM, Segments, TransformerXL
+from txl_tf.errors import UserError
+
+LANE = r"row b of a batch must continue where row b of the batch before ended \(a lane\)"
+
+
+@pytest.fixture(scope="module")
+def lm():
+    return make_lm()
+
+
+@pytest.mark.parametrize("way", ["fit", "evaluate", "predict"])
+def test_batches_of_another_size_are_refused(lm, way):
+    dataset = make_segments().to_dataset()
+    unknown = dataset.unbatch().batch(BATCH)
+    for data, found in (
+        (make_segments(batch=4), "4 rows"),
+        (dataset.unbatch().batch(5, drop_remainder=True), "5 rows"),
+        (unknown, r"unknown number of rows .*\.batch\(6, drop_remainder=True\)"),
+    ):
+        with pytest.raises(UserError, match=rf"must have 6 rows. Received: .*{found}.*{LANE}"):
+            getattr(lm, way)(data)
+
+
+def test_a_last_batch_that_is_not_whole_is_refused(lm):
+    ids = np.zeros((2 * BATCH + 1, LENGTH), "int32")
+    with pytest.raises(UserError, match=rf"the last batch has 1 rows instead of 6: {LANE}"):
+        lm.fit(ids, ids)
+    with pytest.raises(UserError, match=r"must have 6 rows\. Received: 4 rows"):
+        lm.fit(ids[:-1], ids[:-1], batch_size=4)
+
+
+@pytest.mark.parametrize("argument", [{"shuffle": True}, {"validation_split": 0.1}])
+def test_shuffled_data_are_refused(lm, argument):
+    with pytest.raises(UserError, match=rf"neither `shuffle` nor `validation_split`: {LANE}"):
+        lm.fit(make_segments(), **argument)
+
+
+def test_rows_of_a_call_are_those_of_the_model(lm):
+    with pytest.raises(UserError, match=rf"`inputs` must have 6 rows. Received: \(2, 5\); {LANE}"):
+        lm.call(np.zeros((2, LENGTH), "int32"))
+
+
+@pytest.mark.parametrize(
+    "argument", [{"loss": "mse"}, {"metrics": ["accuracy"]}, {"weighted_metrics": ["accuracy"]}]
+)
+def test_other_losses_and_metrics_are_refused(argument):
+    with pytest.raises(UserError, match="takes neither a loss nor metrics: the model has its own"):
+        CausalLM(CONFIG, batch_size=BATCH, span=SPAN).compile("adam", **argument)
+
+
+@pytest.mark.parametrize(
+    ("names", "way"),
+    [
+        (("fit", "evaluate", "predict", "train_on_batch"), r"txl_tf\.CausalLM\(model"),
+        (("export", "quantize"), r"txl_tf\.load\(RUN\)\.export"),
+    ],
+)
+def test_the_step_names_what_has_the_loops_of_keras(names, way):
+    model = TransformerXL(CONFIG)
+    for name in names:
+        with pytest.raises(UserError, match=way):
+            getattr(model, name)("int8")
+
+
+@pytest.mark.parametrize("argument", [{"seed": 1}, {"remat": True}, {"dtype": "float32"}])
+def test_settings_of_a_model_that_is_there_are_refused(argument):
+    with pytest.raises(UserError, match="`seed`, `remat` and `dtype` are those of the Transf"):
+        CausalLM(TransformerXL(CONFIG), batch_size=BATCH, **argument)
+
+
+@pytest.mark.parametrize("name", ["export", "quantize"])
+def test_what_a_run_does_is_left_to_it(lm, name):
+    with pytest.raises(UserError, match=rf"lm\.to_run\(RUN\); txl_tf\.load\(RUN\)\.{name}"):
+        getattr(lm, name)("int8")
+
+
+@pytest.mark.parametrize("tokens", [np.zeros((2, 3), int), np.zeros(5), "text"])
+def test_only_ids_are_cut_into_segments(tokens):
+    with pytest.raises(UserError, match="`tokens` must be a split of records, or ids"):
+        Segments(tokens, batch_size=1, tgt_len=2)
+
+
+def test_no_segment_stands_behind_the_last_one():
+    segments = make_segments(IDS[:20])
+    with pytest.raises(IndexError, match="batch 1 of 1"):
+        segments[len(segments)]
+
+
+def test_the_program_of_keras_may_not_shuffle_by_itself():
+    """Keras shuffles a `PyDataset` unless it is told not to."""
+
+    class Noting(Segments):
+        def __getitem__(self, index):
+            read.append(index)
+            return super().__getitem__(index)
+
+    read = []
+    data = Noting(IDS, batch_size=BATCH, tgt_len=LENGTH)
+    make_lm().fit(data, epochs=1, verbose=0)
+    assert read[-len(data) :] == list(range(len(data)))
+    assert isinstance(data, keras.utils.PyDataset)

@@ -1,0 +1,452 @@
+"""A Transformer-XL as Keras users know models: `compile`, `fit`, `evaluate`, and files."""
+
+import dataclasses
+import math
+import os
+import warnings
+from typing import Any, Self
+
+import keras
+import numpy as np
+from keras import ops
+
+from txl_tf import presets
+from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig, TrainConfig
+from txl_tf.data.lanes.segments import LANES, Segments, check_batches
+from txl_tf.data.temporary_folders import write_aside
+from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.errors import UserError
+from txl_tf.model import TransformerXL
+from txl_tf.pretrained import find_pretrained
+from txl_tf.quiet_start import check_backend
+from txl_tf.runs.checkpoint_files import WEIGHTS_NAME, find_checkpoint, is_weights_file
+from txl_tf.runs.folder import RunConfig, make_run_folder, read_run_config
+from txl_tf.runs.weights_file import read_weights_file, write_weights_file
+from txl_tf.segment_model import SegmentModel, refuse
+from txl_tf.training.keras_optimizer import RecipeOptimizer
+from txl_tf.training.keras_replicas import find_replica, list_values
+from txl_tf.training.keras_resume import EndEpochs, Resume, read_count
+
+_BY_RUN = "lm.to_run(RUN); txl_tf.load(RUN)"
+
+
+class Bits(keras.metrics.Mean):
+    """The mean loss in bits, of losses in nats."""
+
+    def result(self) -> Any:
+        return super().result() / math.log(2)
+
+
+class Perplexity(keras.metrics.Mean):
+    """The exponential of the mean loss, of losses in nats."""
+
+    def result(self) -> Any:
+        return ops.exp(super().result())
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class CausalLM(keras.Model):
+    """A language model for `fit`, whose memory is carried from batch to batch.
+
+    `from txl_tf import CausalLM` also lets `keras.saving.load_model` read its files.
+
+    The memory is part of the state of the model, as that of `keras.layers.LSTM(stateful=True)`, so
+    row b of a batch must continue where row b of the batch before ended: `Segments` makes such
+    batches. Training has a memory, which goes on from epoch to epoch; evaluation and prediction
+    have another one, which is empty at the beginning of `evaluate` and `predict`. No gradient flows
+    into the memory.
+
+    The loss is -log p of each target, times its sample weight, as a mean over all B * T entries.
+    The metrics are `nats`, `bits` and `perplexity` of a token: sums over the epoch, divided once.
+    So `val_loss`, which callbacks watch, is `val_nats` times the share of entries that are no
+    padding. The (B, T, V) probabilities of all tokens are never stored, except by `predict`.
+
+    It runs on TensorFlow and on JAX. To score and generate texts, to quantize or to export, write a
+    run with `to_run`, and load it with `txl_tf.load`.
+
+    Args:
+        config: The `ModelConfig`, or a `TransformerXL` to train on.
+        batch_size: Number of rows B of a batch, over all replicas.
+        span: The `AttentionSpan` in training; `None` for that of `TrainConfig`.
+        eval_batch_size: Number of rows in evaluations; `None` for `batch_size`.
+        eval_span: The `AttentionSpan` in evaluations; `None` for `span`.
+        seed: Seed of the initial weights and the dropout masks; `None` for a random one.
+        remat: Whether to use gradient checkpointing; see `TransformerXL`.
+
+    Call arguments:
+        inputs: ids (B, T) integers in [0, V); or a dict of `ids` and `document_starts` (B, T) bool,
+            true where a token begins a document, which sees nothing before it.
+        training: Whether to apply dropout, and to use the memory of training.
+
+    Returns:
+        The last hidden states, (B, T, D), for `backbone.nll` and `backbone.log_probs`. `predict`
+        returns log p of every next token in nats, (n, T, V) float32.
+
+    Raises:
+        UserError: If the batch size is not that of the model, or an argument has no effect.
+
+    >>> from txl_tf.config import ModelConfig
+    >>> config = ModelConfig(n_token=11, n_layer=2, d_model=6, d_embed=6, n_head=2, d_head=3,
+    ...                      d_inner=7)
+    >>> lm = CausalLM(config, batch_size=2, span=AttentionSpan(mem_len=5))
+    >>> lm.compile("adam")
+    >>> segments = Segments([i % 11 for i in range(60)], batch_size=2, tgt_len=4)
+    >>> history = lm.fit(segments, epochs=2, verbose=0).history
+    >>> sorted(history)
+    ['bits', 'loss', 'nats', 'perplexity']
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig | TransformerXL,
+        *,
+        batch_size: int,
+        span: AttentionSpan | None = None,
+        eval_batch_size: int | None = None,
+        eval_span: AttentionSpan | None = None,
+        seed: int | None = None,
+        remat: bool = False,
+        name: str = "causal_lm",
+        **kwargs: Any,
+    ):
+        if isinstance(config, SegmentModel):
+            if seed is not None or remat or "dtype" in kwargs:
+                raise UserError("`seed`, `remat` and `dtype` are those of the TransformerXL")
+            kwargs["dtype"] = config.dtype_policy
+        super().__init__(name=name, **kwargs)
+        if not isinstance(config, SegmentModel):
+            config = TransformerXL(config, seed=seed, remat=remat, dtype=self.dtype_policy)
+        self.backbone = config
+        self.batch_size = batch_size
+        self.span = span or TrainConfig().span
+        self.eval_batch_size = eval_batch_size or batch_size
+        self.eval_span = eval_span or self.span
+        self._memory = self._make_memory("memory", self.batch_size, self.span)
+        self._eval_memory = self._make_memory("eval_memory", self.eval_batch_size, self.eval_span)
+        counter = {"initializer": "zeros", "shape": (), "dtype": "int32", "trainable": False}
+        # The segments read in training, and how many of them before the current epoch.
+        self.n_read = keras.Variable(**counter, name="n_read", aggregation="only_first_replica")
+        self.n_before = keras.Variable(**counter, name="n_before", aggregation="only_first_replica")
+        self._token_losses = [
+            keras.metrics.Mean(name="nats"),
+            Bits(name="bits"),
+            Perplexity(name="perplexity"),
+        ]
+        self._predicts = False
+        self.built = True
+
+    def _make_memory(self, name: str, batch_size: int, span: AttentionSpan) -> list[keras.Variable]:
+        """Returns an empty memory in variables, of which each replica has its own rows."""
+        _, n_replicas = find_replica()
+        if batch_size % n_replicas:
+            raise UserError(
+                "the batch size must be divisible by the number of replicas. "
+                f"Received: {batch_size} rows, {n_replicas} replicas"
+            )
+        memory = self.backbone.initial_memory(batch_size // n_replicas, span.mem_len)
+        own = {"aggregation": "none", "synchronization": "on_read"}
+        return [
+            keras.Variable(
+                states, dtype=states.dtype, trainable=False, name=f"{name}_{index}", **own
+            )
+            for index, states in enumerate(memory)
+        ]
+
+    @classmethod
+    def from_preset(
+        cls,
+        preset: str,
+        *,
+        n_token: int | None = None,
+        batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Returns a new model with the sizes, batches and spans of a preset.
+
+        Args:
+            preset: The name of a preset, such as "demo".
+            n_token: V, the size of the vocabulary; `None` for that of the preset.
+            batch_size: B in training; `None` for that of the preset.
+            **kwargs: Other arguments of the constructor.
+        """
+        settings = presets.get(preset)
+        config = settings.model
+        if n_token is not None:
+            config = dataclasses.replace(config, n_token=n_token)
+        spans = _list_spans(settings.training, settings.evaluation, batch_size)
+        return cls(config, **spans | kwargs)
+
+    @classmethod
+    def from_run(
+        cls,
+        run: str | os.PathLike[str],
+        *,
+        checkpoint: str | int | None = None,
+        batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Returns a model with the weights of a run, and an empty memory.
+
+        On JAX, only weights in a file `model.safetensors` can be read, as `to_run` and
+        `LanguageModel.save(..., safetensors="float32")` write them.
+
+        Args:
+            run: The run folder, or "pydoc", a small model that comes with the package.
+            checkpoint: Which weights to read; see `txl_tf.load`.
+            batch_size: B in training; `None` for that of the run.
+            **kwargs: Other arguments of the constructor.
+        """
+        folder = find_pretrained(os.fspath(run))
+        config = read_run_config(folder)
+        spans = _list_spans(config.training, config.evaluation, batch_size)
+        lm = cls(config.model, **spans | kwargs)
+        path = find_checkpoint(folder, checkpoint)
+        if is_weights_file(path):
+            read_weights_file(lm.backbone, path)
+            return lm
+        check_backend()
+        from txl_tf.runs.checkpoint_reader import load_weights
+
+        load_weights(lm.backbone, path)
+        return lm
+
+    def to_run(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        vocabulary: Vocabulary | None = None,
+        evaluation: EvalConfig | None = None,
+    ) -> None:
+        """Writes the weights as a run, which `txl_tf.load` and all programs read.
+
+        Args:
+            folder: A folder on this machine, which must be new or empty.
+            vocabulary: The vocabulary of the ids; `None` if only ids are known.
+            evaluation: How the run is evaluated; `None` for `eval_span` and `eval_batch_size`.
+
+        Raises:
+            UserError: If the folder is not empty or cannot be written.
+        """
+        if evaluation is None:
+            evaluation = EvalConfig(
+                eval_batch_size=self.eval_batch_size, **dataclasses.asdict(self.eval_span)
+            )
+        training = TrainConfig(train_batch_size=self.batch_size, **dataclasses.asdict(self.span))
+        config = RunConfig("unknown", self.backbone.config, training, evaluation)
+        with write_aside(os.fspath(folder)) as aside:
+            make_run_folder(aside, config, vocabulary)
+            write_weights_file(self.backbone, os.path.join(aside, WEIGHTS_NAME), step=0)
+
+    def make_optimizer(self, training: TrainConfig | str) -> keras.optimizers.Optimizer:
+        """Returns the optimizer of a recipe, with its schedule, clipping and weight decay.
+
+        Args:
+            training: A `TrainConfig`, or the name of a preset.
+
+        Raises:
+            UserError: If the recipe has settings that `fit` cannot follow; it names them.
+        """
+        if isinstance(training, str):
+            training = presets.get(training).training
+        return RecipeOptimizer(training)
+
+    def compile(
+        self,
+        optimizer: Any = "adam",
+        loss: None = None,
+        metrics: None = None,
+        weighted_metrics: None = None,
+        loss_weights: None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Chooses the optimizer; the loss and the metrics are those of the model.
+
+        Args:
+            optimizer: An optimizer of Keras, or what `make_optimizer` returns.
+            loss: Must be `None`, as all arguments that follow.
+            metrics: See `loss`.
+            weighted_metrics: See `loss`.
+            loss_weights: See `loss`.
+            **kwargs: Other arguments of `keras.Model.compile`, such as `steps_per_execution`.
+
+        Raises:
+            UserError: If a loss or metrics are given.
+        """
+        if any(x is not None for x in (loss, metrics, weighted_metrics, loss_weights)):
+            raise UserError(
+                "`compile` takes neither a loss nor metrics: the model has its own. "
+                f"Received: loss={loss}, metrics={metrics}, weighted_metrics={weighted_metrics}"
+            )
+        super().compile(optimizer=optimizer, **kwargs)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        # Keras does not call a `compile` that a class defines itself.
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        *,
+        callbacks: Any = None,
+        shuffle: bool = False,
+        **kwargs: Any,
+    ) -> keras.callbacks.History:
+        """Trains the model; see `keras.Model.fit`, whose other arguments it takes.
+
+        With `keras.callbacks.BackupAndRestore(..., save_freq=N)`, a run on `Segments` that was
+        killed within an epoch goes on with the next segment and with its memory.
+
+        Args:
+            x: `Segments`, or others in the same order: a PyDataset, a `tf.data.Dataset`, or arrays
+                with `y`, whose rows i B to (i + 1) B are batch i.
+            y: The targets, if `x` is an array.
+            batch_size: Must be that of the model, if it is given.
+            callbacks: Callbacks of Keras.
+            shuffle: Must be false, unlike that of Keras.
+            **kwargs: Other arguments of `keras.Model.fit`.
+
+        Raises:
+            UserError: If the data are shuffled, or the batches have another size.
+        """
+        if shuffle or kwargs.get("validation_split"):
+            raise UserError(f"`fit` takes neither `shuffle` nor `validation_split`: {LANES}")
+        batch_size = check_batches(x, batch_size, self.batch_size)
+        self.n_before.assign(read_count(self.n_read))
+        segments = x if isinstance(x, Segments) and not kwargs.get("steps_per_epoch") else None
+        callbacks = keras.tree.flatten(callbacks or [])
+        with warnings.catch_warnings():
+            if any(isinstance(each, keras.callbacks.BackupAndRestore) for each in callbacks):
+                callbacks = [EndEpochs(), *callbacks, Resume(segments)]
+                if segments is not None:  # the first epoch of a restored run has fewer segments
+                    warnings.filterwarnings("ignore", "Your input ran out of data", UserWarning)
+            return super().fit(x, y, batch_size, callbacks=callbacks, shuffle=False, **kwargs)
+
+    def evaluate(
+        self, x: Any = None, y: Any = None, batch_size: int | None = None, **kwargs: Any
+    ) -> Any:
+        """Evaluates the model from an empty memory on; see `keras.Model.evaluate`.
+
+        `nats`, `bits` and `perplexity` are means over the tokens; `loss` is one over the batches.
+        """
+        batch_size = check_batches(x, batch_size, self.eval_batch_size)
+        self._clear(self._eval_memory)
+        return super().evaluate(x, y, batch_size, **kwargs)
+
+    def predict(self, x: Any, batch_size: int | None = None, **kwargs: Any) -> Any:
+        """Returns log p of every next token in nats, (n, T, V) float32, from an empty memory on.
+
+        Batch i has the rows i B to (i + 1) B of the result; see `keras.Model.predict`.
+        """
+        batch_size = check_batches(x, batch_size, self.eval_batch_size)
+        self._clear(self._eval_memory)
+        self._predicts = True  # while Keras traces `call`
+        try:
+            return super().predict(x, batch_size, **kwargs)
+        finally:
+            self._predicts = False
+
+    def reset_states(self) -> None:
+        """Empties the memory of training and that of evaluation."""
+        self._clear(self._memory)
+        self._clear(self._eval_memory)
+
+    def _clear(self, memory: list[keras.Variable]) -> None:
+        for variable in memory:
+            for value in list_values(self, variable):
+                value.assign(ops.zeros(variable.shape, variable.dtype))
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        inputs = inputs if isinstance(inputs, dict) else {"ids": inputs}
+        memory, span = self._eval_memory, self.eval_span
+        n_rows = self.eval_batch_size
+        replica, n_replicas = find_replica()
+        if training:
+            memory, span, n_rows = self._memory, self.span, self.batch_size
+            self.backbone.set_dropout_seed(self.n_read, stream=replica)
+            self.n_read.assign(self.n_read + 1)
+        rows = {name: _fix_rows(x, n_rows // n_replicas) for name, x in inputs.items()}
+        states = keras.tree.map_structure(lambda variable: variable.value, tuple(memory))
+        hidden, states = self.backbone(memory=states, span=span, training=training, **rows)
+        for variable, state in zip(memory, states, strict=True):
+            variable.assign(state)
+        return self.backbone.log_probs(hidden) if self._predicts else hidden
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:
+        shape = y_pred.shape[:2]
+        nats = self.backbone.nll(y_pred, ops.reshape(y, shape))  # (B, T)
+        if sample_weight is None:
+            sample_weight = ops.ones(shape)
+        weights = ops.cast(ops.reshape(sample_weight, shape), nats.dtype)
+        for metric in self._token_losses:
+            metric.update_state(nats, weights)
+        # Keras adds the gradients of the replicas.
+        return ops.mean(nats * weights) / find_replica()[1]
+
+    export = refuse(f"`export` of a `{{}}` is that of its run: {_BY_RUN}.export(FOLDER)")
+    quantize = refuse(f"`quantize` of a `{{}}` is that of its run: {_BY_RUN}.quantize('int8')")
+
+    def save_own_variables(self, store: Any) -> None:
+        for index, variable in enumerate(self._memory):
+            rows = map(ops.convert_to_numpy, list_values(self, variable))
+            store[f"memory_{index}"] = np.concatenate(list(rows))  # those of all replicas
+        store["position"] = np.array([read_count(self.n_read), read_count(self.n_before)])
+
+    def load_own_variables(self, store: Any) -> None:
+        for index, variable in enumerate(self._memory):
+            values, rows = list_values(self, variable), store[f"memory_{index}"]
+            wanted = (self.batch_size, *variable.shape[1:])
+            if rows.shape != wanted:
+                found = f"The memory in the file is {rows.shape}, that of the model {wanted}"
+                warnings.warn(f"{found}: it is emptied.", stacklevel=2)
+                self._clear(self._memory)
+                break
+            for value, part in zip(values, np.split(rows, len(values)), strict=True):
+                value.assign(part)
+        n_read, n_before = store["position"]
+        self.n_read.assign(n_read)
+        self.n_before.assign(n_before)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "backbone": self.backbone.get_config(),
+            "batch_size": self.batch_size,
+            "span": dataclasses.asdict(self.span),
+            "eval_batch_size": self.eval_batch_size,
+            "eval_span": dataclasses.asdict(self.eval_span),
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+        fields = dict(config)
+        backbone = TransformerXL.from_config(fields.pop("backbone"))
+        fields |= {name: AttentionSpan(**fields[name]) for name in ("span", "eval_span")}
+        return cls(backbone, **fields)
+
+
+def _list_spans(
+    training: TrainConfig, evaluation: EvalConfig, batch_size: int | None
+) -> dict[str, Any]:
+    return {
+        "batch_size": batch_size or training.train_batch_size,
+        "span": training.span,
+        "eval_batch_size": evaluation.eval_batch_size,
+        "eval_span": evaluation.span,
+    }
+
+
+def _fix_rows(x: Any, n_rows: int) -> Any:
+    """Returns inputs (B, T) with a number of rows that is known when a function is traced."""
+    if x.shape[0] not in (None, n_rows):
+        raise UserError(f"`inputs` must have {n_rows} rows. Received: {tuple(x.shape)}; {LANES}")
+    return ops.reshape(x, (n_rows, x.shape[1]))

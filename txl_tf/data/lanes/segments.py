@@ -1,0 +1,130 @@
+"""Segments of a text as data for Keras: a `PyDataset`, and a `tf.data.Dataset` made of it."""
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
+from txl_tf.data.lanes.training_lanes import StoredTokens, Tokens
+from txl_tf.errors import UserError
+
+LANES = (
+    "row b of a batch must continue where row b of the batch before ended (a lane), because its "
+    "memory does: txl_tf.Segments makes such batches"
+)
+
+
+class Segments(keras.utils.PyDataset):
+    """The segments of a text in lanes, for `fit` and `evaluate` of a `CausalLM`.
+
+    The text is cut into B lanes of equal length. Batch i has the i-th segment of T tokens of each
+    lane, so row b of a batch continues where row b of the batch before ended, and its memory is
+    that of the text before it. Every token but the first is a target exactly once: the lanes that
+    end early are padded, with a sample weight of 0. An epoch has the same batches each time.
+
+    A batch is a function of its index. The batches must stay in this order: `fit` refuses to
+    shuffle them.
+
+    Args:
+        tokens: The ids, (n,) integers, or a split of records, such as
+            `txl_tf.data.open_records("data/text8").split("train")`.
+        batch_size: B, the number of lanes.
+        tgt_len: T, the tokens in a segment.
+        document_starts: Whether the inputs say where the documents of the split begin, so that no
+            document sees another one. Inputs are then a dict.
+
+    Returns:
+        A batch is a tuple: the ids (B, T) int32, or a dict of `ids` and `document_starts` (B, T)
+        bool; the targets (B, T) int32, which are the ids one position later; and the sample weights
+        (B, T) float32.
+
+    Raises:
+        UserError: If there are fewer than 2 tokens, or they are not integers (n,).
+
+    >>> segments = Segments(np.arange(14), batch_size=2, tgt_len=3)
+    >>> len(segments)
+    3
+    >>> ids, targets, weights = segments[1]
+    >>> ids.tolist(), targets.tolist(), weights.tolist()
+    ([[3, 4, 5], [12, 0, 0]], [[4, 5, 6], [13, 0, 0]], [[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
+    """
+
+    def __init__(
+        self,
+        tokens: Tokens | np.ndarray,
+        *,
+        batch_size: int,
+        tgt_len: int,
+        document_starts: bool = False,
+    ) -> None:
+        super().__init__()
+        self._lanes = EvaluationLanes(_as_tokens(tokens), n_lanes=batch_size, tgt_len=tgt_len)
+        self._has_starts = document_starts
+        self.first = 0  # the batch with which the next epoch begins, when a run is resumed
+
+    def __len__(self) -> int:
+        return len(self._lanes) - self.first
+
+    def __getitem__(self, index: int) -> tuple[Any, np.ndarray, np.ndarray]:
+        if not 0 <= index < len(self):
+            raise IndexError(f"batch {index} of {len(self)}")
+        start = self.first + index
+        (segment,) = self._lanes.read(start, start + 1)
+        ids: Any = segment.ids
+        if self._has_starts:
+            ids = {"ids": segment.ids, "document_starts": segment.document_starts}
+        return ids, segment.targets, segment.mask.astype(np.float32)
+
+    def to_dataset(self) -> Any:
+        """Returns the same batches as a `tf.data.Dataset`, with shapes that are known."""
+        import tensorflow as tf
+
+        signature = keras.tree.map_structure(
+            lambda array: tf.TensorSpec(array.shape, array.dtype), self[0]
+        )
+        dataset = tf.data.Dataset.from_generator(
+            lambda: map(self.__getitem__, range(len(self))), output_signature=signature
+        )
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(self)))
+        return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def _as_tokens(tokens: Any) -> Tokens:
+    """Returns ids in memory, or a split, with the interface of a split."""
+    if hasattr(tokens, "read"):
+        split: Tokens = tokens
+        return split
+    ids = np.asarray(tokens)
+    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
+        raise UserError(
+            "`tokens` must be a split of records, or ids (n,) as integers. "
+            f"Received: shape={ids.shape}, dtype={ids.dtype}"
+        )
+    return StoredTokens(ids.astype(np.int32))
+
+
+def check_batches(x: Any, batch_size: int | None, n_rows: int) -> int | None:
+    """Checks that data have batches of B rows, as far as that can be known before they are read.
+
+    Returns the `batch_size` for Keras, which takes it with arrays alone.
+    """
+    if isinstance(x, keras.utils.PyDataset):
+        n_found = keras.tree.flatten(x[0])[0].shape[0]
+    elif hasattr(x, "element_spec"):
+        n_found = keras.tree.flatten(x.element_spec)[0].shape[0]
+    elif hasattr(keras.tree.flatten(x)[0], "shape"):
+        n_found = batch_size or n_rows
+        n_left = keras.tree.flatten(x)[0].shape[0] % n_rows
+        if n_left:
+            raise UserError(f"the last batch has {n_left} rows instead of {n_rows}: {LANES}")
+        batch_size = n_found
+    else:
+        return batch_size
+    if n_found != n_rows:
+        found = "an unknown number of" if n_found is None else n_found
+        raise UserError(
+            f"the batches must have {n_rows} rows. Received: {found} rows (a tf.data.Dataset has a "
+            f"fixed number after .batch({n_rows}, drop_remainder=True)). Also, {LANES}"
+        )
+    return batch_size

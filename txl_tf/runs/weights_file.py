@@ -1,0 +1,69 @@
+"""Weights of a model in a file of safetensors, without TensorFlow."""
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import keras
+import safetensors.numpy
+from keras import ops
+
+from txl_tf.config.base import list_differences
+from txl_tf.data.files import access_path
+from txl_tf.errors import UserError, name_program
+from txl_tf.runs.checkpoint_files import WEIGHTS_FORMAT, open_weights
+from txl_tf.segment_model import SegmentModel
+
+
+def name_weights(variables: Sequence[keras.Variable]) -> dict[str, keras.Variable]:
+    """Returns variables by path, their name in a file or checkpoint."""
+    named = {variable.path.replace("/", "."): variable for variable in variables}
+    assert len(named) == len(variables), "paths of variables must be unique"
+    return named
+
+
+def read_weights_file(model: SegmentModel, path: str) -> None:
+    """Restores the weights of a model from a file of safetensors.
+
+    Raises:
+        UserError: If it cannot be read, or holds the weights of another model or library.
+    """
+    with open_weights(path) as file:
+        if (file.metadata() or {}).get("format") != WEIGHTS_FORMAT:
+            raise UserError(
+                f"`{path}` was not written by txl_tf. The weights of other libraries are imported: "
+                f"{name_program('import_release')} --source "
+                f"{shlex.quote(os.path.dirname(path) or '.')} --out RUN"
+            )
+        arrays = {name: file.get_tensor(name) for name in list(file.keys())}
+    variables = name_weights(model.weights)
+    found = {name: list(array.shape) for name, array in arrays.items()}
+    differences = list_differences(found, {name: list(x.shape) for name, x in variables.items()})
+    if differences:
+        raise UserError(f"`{path}` holds the weights of another model: {join_some(differences)}")
+    for name, variable in variables.items():
+        variable.assign(arrays[name])
+
+
+def write_weights_file(
+    model: SegmentModel, path: str, *, step: int, dtype: str = "float32"
+) -> None:
+    """Writes the weights of a model as safetensors, in the NumPy dtype `dtype`.
+
+    Raises:
+        UserError: If it cannot be written.
+    """
+    arrays = {
+        name: ops.convert_to_numpy(variable).astype(dtype)
+        for name, variable in name_weights(model.weights).items()
+    }
+    metadata = {"format": WEIGHTS_FORMAT, "step": str(step)}
+    with access_path(path):
+        Path(path).write_bytes(safetensors.numpy.save(arrays, metadata))
+
+
+def join_some(differences: list[str]) -> str:
+    """Returns the first three of some differences, and the number of the others."""
+    more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
+    return "; ".join(differences[:3]) + more

@@ -1,0 +1,101 @@
+"""The optimizers of the training programs as an optimizer of Keras."""
+
+from typing import Any, Self
+
+import keras
+
+from txl_tf.config import TrainConfig
+from txl_tf.errors import UserError
+from txl_tf.training.muon import MOMENTUM, compute_muon_change
+from txl_tf.training.schedule import make_schedule
+
+# Settings of a training that are no part of an optimizer of Keras, or of `fit`.
+_UNKNOWN = (
+    *("l2", "embed_lr_ratio", "average_from", "half_loss", "ar", "tar", "extra_len"),
+    *("tgt_len_schedule", "tgt_len_std", "half_len_rate"),
+)
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class RecipeSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """The learning rate of a training as a function of the step."""
+
+    def __init__(self, training: TrainConfig):
+        super().__init__()
+        self.training = training
+        self._compute_rate = make_schedule(training)
+
+    def __call__(self, step: Any) -> Any:
+        return self._compute_rate(step)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"training": self.training.to_json()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        return cls(TrainConfig.from_json(config["training"]))
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class RecipeOptimizer(keras.optimizers.Adam):
+    """Adam, AdamW or Muon with the schedule, the clipping and the weight decay of a training.
+
+    The rules are those of `txl_tf.training.make_optimizer`. With Muon, the matrices of the layers
+    (the group "kernels" of `weight_groups` of the model) are orthogonalized, and all other weights
+    have AdamW. Weight decay applies to all but the group "vectors".
+
+    Args:
+        training: The `TrainConfig`.
+
+    Raises:
+        UserError: If the config has settings that an optimizer of Keras cannot follow.
+    """
+
+    def __init__(self, training: TrainConfig, *, name: str = "recipe"):
+        usual = TrainConfig()
+        unknown = [x for x in _UNKNOWN if getattr(training, x) != getattr(usual, x)]
+        if training.optimizer == "lamb":
+            unknown.append("optimizer=lamb")
+        if unknown:
+            raise UserError(f"`fit` cannot follow {', '.join(unknown)}: train it by `txl train`")
+        super().__init__(
+            learning_rate=RecipeSchedule(training),
+            epsilon=1e-8,
+            weight_decay=training.weight_decay or None,
+            global_clipnorm=training.clip,
+            use_ema=training.ema > 0,
+            ema_momentum=training.ema or 0.99,
+            name=name,
+        )
+        self.training = training
+
+    def build(self, variables: Any) -> None:
+        if self.built:
+            return
+        groups = [getattr(variable, "group", None) for variable in variables]
+        pairs = list(zip(groups, variables, strict=True))
+        self.exclude_from_weight_decay(var_list=[x for group, x in pairs if group == "vectors"])
+        super().build(variables)
+        # By index, because TensorFlow hands its own variables to `update_step`.
+        self._n_joint = {
+            self._get_variable_index(x): getattr(x, "n_joint", 1)
+            for group, x in pairs
+            if group == "kernels" and self.training.optimizer == "muon"
+        }
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        index = self._get_variable_index(variable)
+        if index not in self._n_joint:
+            super().update_step(gradient, variable, learning_rate)
+            return
+        momentum = self._momentums[index]
+        self.assign_add(momentum, (1 - MOMENTUM) * (gradient - momentum))
+        change = compute_muon_change(gradient, momentum, self._n_joint[index])
+        self.assign_sub(variable, learning_rate * change)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"training": self.training.to_json(), "name": self.name}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+        return cls(**config | {"training": TrainConfig.from_json(config["training"])})

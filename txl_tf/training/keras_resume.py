@@ -1,0 +1,61 @@
+"""Callbacks that begin a restored run of Keras in the middle of an epoch.
+
+`keras.callbacks.BackupAndRestore` restores the weights and the epoch, which then begins with its
+first batch. A `CausalLM` counts the segments that it reads, so that the epoch can go on.
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from txl_tf.data.lanes.segments import Segments
+from txl_tf.errors import UserError
+
+
+class EndEpochs(keras.callbacks.Callback):
+    """Notes where an epoch ends, before the model is saved there."""
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.model.n_before.assign(read_count(self.model.n_read))
+
+
+class Resume(keras.callbacks.Callback):
+    """Begins an epoch with the segment behind the last one that a restored run has read.
+
+    Args:
+        segments: The data; `None` if they cannot begin elsewhere.
+    """
+
+    def __init__(self, segments: Segments | None):
+        super().__init__()
+        self._segments = segments
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        n_done = read_count(self.model.n_read) - read_count(self.model.n_before)
+        if n_done and self._segments is None:
+            raise UserError(
+                f"the restored run stopped after {n_done} batches of an epoch, and only `Segments` "
+                "without `steps_per_epoch` can go on there. Pass them, or back up at epochs"
+            )
+        if self._segments is None or n_done < len(self._segments):
+            return
+        # It was saved after the last segment of its epoch. Keras, too, skips epochs by this field.
+        self.model.n_before.assign(read_count(self.model.n_read))
+        self.model._initial_epoch = (self.model._initial_epoch or 0) + 1  # noqa: SLF001
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if self._segments is not None:
+            n_done = read_count(self.model.n_read) - read_count(self.model.n_before)
+            self._segments.first = n_done
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        # The end of the data in the middle of a function of TensorFlow would count a step too much.
+        if self._segments is not None and self._segments.first and batch + 1 >= len(self._segments):
+            self._segments.first = 0
+            raise StopIteration
+
+
+def read_count(counter: keras.Variable) -> int:
+    """Returns the value of a counter, outside any replica."""
+    return int(ops.convert_to_numpy(counter))

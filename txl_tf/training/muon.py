@@ -1,0 +1,72 @@
+"""The changes of matrices by Muon, on any backend."""
+
+from collections.abc import Callable
+from typing import Any
+
+from keras import ops
+
+MOMENTUM = 0.95
+SCALE = 0.2
+# Polynomials a s + b s^3 + c s^5 of the singular values s. Of all of this degree, each moves what
+# the one before leaves nearest to 1: the first [.005, 1], the last to within .098 of 1. Each allows
+# for singular values that are 2 % too large, beyond which it grows steeply.
+COEFFICIENTS = (
+    (8.1400, -23.0368, 16.3967),
+    (3.8518, -2.7640, 0.5084),
+    (3.1586, -2.2837, 0.4577),
+    (2.1981, -1.5352, 0.3822),
+)
+
+
+def orthogonalize(matrix: Any, n_joint: int = 1, *, product_dtype: str = "float32") -> Any:
+    """Moves the singular values of matrices to about 1, from .90 to 1.10.
+
+    Iterations of polynomials of degree 5: only matrix products. Of a matrix whose Frobenius norm is
+    1, a singular value below .005 is multiplied by about 218 instead. The result does not depend on
+    the norm. A matrix of zeros stays as it is.
+
+    `n_joint` matrices stand side by side in (rows, n_joint columns) float32.
+
+    References:
+        Amsel et al. 2025, https://arxiv.org/abs/2505.16932: how the polynomials are chosen.
+    """
+    x = ops.stack(ops.split(matrix, n_joint, axis=1))  # (n_joint, rows, columns)
+    is_tall = x.shape[1] > x.shape[2]
+    if is_tall:  # the products are then as small as possible
+        x = ops.swapaxes(x, 1, 2)
+    norm = ops.sqrt(ops.sum(ops.square(x), axis=(1, 2), keepdims=True))
+    x = ops.cast(ops.where(norm > 0, x / norm, 0.0), product_dtype)
+    for a, b, c in COEFFICIENTS:
+        gram = ops.matmul(x, ops.swapaxes(x, 1, 2))
+        x = a * x + ops.matmul(b * gram + c * ops.matmul(gram, gram), x)
+    if is_tall:
+        x = ops.swapaxes(x, 1, 2)
+    return ops.cast(ops.concatenate(ops.unstack(x), axis=1), "float32")
+
+
+def compute_muon_change(
+    gradient: Any,
+    momentum: Any,
+    n_joint: int = 1,
+    orthogonalize: Callable[[Any, int], Any] = orthogonalize,
+) -> Any:
+    """Returns what Muon subtracts from a matrix, divided by the learning rate.
+
+        O = orthogonalize(.95 m + .05 g)  (Nesterov);  the change is .2 sqrt(max(rows, columns)) O
+
+    Its root mean square is about .2, as that of Adam: both have the same learning rate.
+
+    Args:
+        gradient: g, (rows, n_joint columns).
+        momentum: m, which this gradient has changed: m = .95 m + .05 g.
+        n_joint: The number of matrices that stand side by side.
+        orthogonalize: The function, which may be compiled.
+
+    References:
+        Jordan et al. 2024, Muon, https://kellerjordan.github.io/posts/muon; the factor is that of
+        Liu et al. 2025, https://arxiv.org/abs/2502.16982, equation 4.
+    """
+    direction = gradient + MOMENTUM * (momentum - gradient)
+    rows, columns = direction.shape
+    factor = SCALE * max(rows, columns // n_joint) ** 0.5
+    return factor * orthogonalize(direction, n_joint)
