@@ -29,6 +29,10 @@ SEARCHES = {
     ],
     "distributed-preprocessing": ["distributed preprocessing", "Apache Beam", "Spark", "Dataflow"],
     "file-formats": ["tfrecord format", "checkpoint format", "vocabulary.json", "run folder"],
+    "keras": [
+        *("fit", "callbacks", "ModelCheckpoint", "EarlyStopping", "BackupAndRestore", "tf.data"),
+        *("stateful", "JAX", "keras mixed precision", "TensorBoard callback", "load_model"),
+    ],
     "training": [
         *("NaN", "diverges", "TensorBoard", "early stopping", "training"),
         *("csv", "batch size"),

@@ -1,0 +1,42 @@
+"""The programs of docs/keras.md, and the one of the README, on a few kilobytes."""
+
+import re
+
+import numpy as np
+import pytest
+from places import ROOT
+
+import txl_tf
+from txl_tf.data import write_records
+
+
+def list_programs(page):
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.fixture
+def records(tmp_path, monkeypatch):
+    """Makes records of bytes where the pages have theirs."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "keras.md").read_bytes()
+    ids = np.frombuffer(text, np.uint8).astype(np.int32)
+    write_records(
+        "data/pydoc",
+        dataset="pydoc",
+        vocabulary=txl_tf.load("pydoc").vocabulary,
+        splits={"train": [ids], "valid": [ids[:2000]]},
+    )
+
+
+@pytest.mark.slow
+def test_the_programs_of_the_page_run_one_after_another(records, capsys):
+    program = "\n".join(list_programs("docs/keras.md"))
+    exec(compile(program.replace("steps_per_epoch=50", "steps_per_epoch=2"), "page", "exec"), {})
+    assert "val_perplexity" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_program_of_the_readme_runs(records, capsys):
+    (program,) = (text for text in list_programs("README.md") if "CausalLM" in text)
+    exec(compile(program, "README", "exec"), {})
+    assert "perplexity" in capsys.readouterr().out
