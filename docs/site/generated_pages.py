@@ -21,7 +21,9 @@ ROOT = Path(__file__).parents[2]
 BOOSTS = {"api/": 0.5, "commands/": 0.4, "lab/": 0.5, "changelog": 0.3, "design": 0.4, "traps": 0.3}
 BOOSTS |= {"glossary": 0.6, "index": 0.6, "troubleshooting": 0.6}
 # Links to files, as GitHub needs them, and to their pages.
-_LINKS = {"](../CHANGELOG.md": "](changelog.md", "](../examples/tour.ipynb": "](tour.md"}
+_NOTEBOOKS = {"tour.md": "tour.ipynb", "keras-notebook.md": "keras.ipynb"}
+_LINKS = {"](../CHANGELOG.md": "](changelog.md", "](../docs/": "]("}
+_LINKS |= {f"](../examples/{file}": f"]({page}" for page, file in _NOTEBOOKS.items()}
 _KINDS = {str: "TEXT", int: "INTEGER", float: "NUMBER", list: "LIST"}
 _DEFAULTS = {"num_workers": "the number of processors"}  # of the reader's machine
 
@@ -31,7 +33,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = {f"commands/{name}.md": text for name, text in make_command_pages()}
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     pages["changelog.md"] = changelog.replace("](docs/", "](")
-    pages["tour.md"] = render_notebook(json.loads((ROOT / "examples" / "tour.ipynb").read_bytes()))
+    for path, file in _NOTEBOOKS.items():
+        pages[path] = render_notebook(json.loads((ROOT / "examples" / file).read_bytes()))
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files

@@ -27,7 +27,7 @@ from txl_tf.data.lanes.training_lanes import StoredTokens
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.training.step import compute_gradients
 
-N_STEPS = 12
+N_STEPS = 20
 STARTS = [0, 11, 14]
 # float32, summed in another order.
 SAME = {"rtol": 0, "atol": 2e-6}

@@ -19,7 +19,7 @@ CONFIG = ModelConfig(
     dropatt=0.0,
     init_std=0.3,
 )
-IDS = np.random.default_rng(5).integers(0, VOCABULARY, 500)
+IDS = np.random.default_rng(5).integers(0, VOCABULARY, 600)  # 20 segments
 
 
 def make_segments(ids=IDS, *, batch=BATCH, length=LENGTH):
