@@ -28,6 +28,7 @@ from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.training.step import compute_gradients
 
 N_STEPS = 20
+LONG = np.concatenate([IDS, IDS])  # 20 segments have no padding
 STARTS = [0, 11, 14]
 # float32, summed in another order.
 SAME = {"rtol": 0, "atol": 2e-6}
@@ -58,7 +59,7 @@ def test_fit_makes_the_steps_of_the_training_programs(remat):
     model, optimizer = TransformerXL(CONFIG, seed=1), keras.optimizers.SGD(0.1)
     for weight, other in zip(model.weights, lm.backbone.weights, strict=True):
         weight.assign(other)
-    segments, memory = make_segments(), model.initial_memory(BATCH, MEMORY)
+    segments, memory = make_segments(LONG), model.initial_memory(BATCH, MEMORY)
     losses = []
     for index in range(N_STEPS):
         ids, targets, _ = map(tf.constant, segments[index])
