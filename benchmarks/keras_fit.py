@@ -1,0 +1,109 @@
+"""Speed of `fit` of a `CausalLM` beside that of `txl train`: the same preset, records and steps.
+
+python -m benchmarks.keras_fit
+python -m benchmarks.keras_fit --preset shakespeare --rounds 5
+
+Each measurement is a process of its own, and a round has one of each kind. The first quarter of the
+steps, with all compilation, does not count.
+"""
+
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+from absl import flags
+
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
+
+STEPS_A_CALL = 50
+KINDS = ("txl train", "fit on tensorflow", "fit on jax")
+
+
+def measure_program(preset: str, data_dir: str, n_steps: int) -> float:
+    """Returns the tokens per second of `txl train`, the median of its lines in the log."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = os.path.join(folder, "run")
+        arguments = ["--preset", preset, "--data_dir", data_dir, "--run", run, "--quiet"]
+        # The schedule does not matter here, and the text may be shorter than it.
+        arguments += ["--stop_step", str(n_steps), "--iterations", str(STEPS_A_CALL)]
+        command = [sys.executable, "-m", "txl_tf", "train", *arguments]
+        subprocess.run(command, check=True, capture_output=True)
+        with open(os.path.join(run, "log.jsonl"), encoding="utf-8") as file:
+            speeds = [json.loads(line).get("tokens_per_second") for line in file]
+    return statistics.median(filter(None, speeds[len(speeds) // 4 :]))
+
+
+def measure_fit(preset: str, data_dir: str, n_steps: int) -> float:
+    """Returns the tokens per second of `fit`, the median of its calls of the device."""
+    import keras
+
+    from txl_tf import CausalLM, Segments, presets
+    from txl_tf.data import open_records
+
+    class Clock(keras.callbacks.Callback):
+        """Notes the time after each call of the device."""
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            times.append(time.perf_counter())
+
+    times: list[float] = []
+    records, training = open_records(data_dir), presets.get(preset).training
+    lm = CausalLM.from_preset(preset, n_token=records.n_token)
+    lm.compile(lm.make_optimizer(training), steps_per_execution=STEPS_A_CALL, jit_compile=True)
+    batch_size, tgt_len = training.train_batch_size, training.tgt_len
+    data = Segments(records.split("train"), batch_size=batch_size, tgt_len=tgt_len)
+    lm.fit(data, steps_per_epoch=n_steps, callbacks=[Clock()], verbose=0)
+    counted = times[len(times) // 4 :]
+    seconds = [stop - start for start, stop in itertools.pairwise(counted)]
+    return STEPS_A_CALL * batch_size * tgt_len / statistics.median(seconds)
+
+
+def measure(kind: str, preset: str, data_dir: str, n_steps: int) -> float:
+    """Returns the tokens per second of one of `KINDS`."""
+    if kind == KINDS[0]:
+        return measure_program(preset, data_dir, n_steps)
+    program = (
+        "from benchmarks.keras_fit import measure_fit; "
+        f"print(measure_fit({preset!r}, {data_dir!r}, {n_steps}))"
+    )
+    environment = os.environ | {"KERAS_BACKEND": kind.split()[-1]}
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return float(ran.stdout.split()[-1])
+
+
+def compare(options: flags.FlagValues) -> None:
+    """Measures all kinds in each round, and prints the medians."""
+    with tempfile.TemporaryDirectory() as folder:
+        data_dir = os.path.join(folder, "data")
+        command = [sys.executable, "-m", "txl_tf", "prepare", "--dataset", "pydoc"]
+        subprocess.run([*command, "--data_dir", data_dir], check=True, capture_output=True)
+        rounds = [
+            [measure(kind, options.preset, data_dir, options.steps) for kind in KINDS]
+            for _ in range(options.rounds)
+        ]
+    for kind, speeds in zip(KINDS, zip(*rounds, strict=True), strict=True):
+        ratio = statistics.median(
+            speed / each[0] for speed, each in zip(speeds, rounds, strict=True)
+        )
+        print(f"{kind:<18} {statistics.median(speeds):>9,.0f} tokens/s {ratio:>6.2f}")
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    options = flags.FlagValues()
+    define_flag(options, "preset", str, "demo", "Preset to train.")
+    define_flag(options, "steps", int, 400, "Steps of each measurement.", lower_bound=200)
+    define_flag(options, "rounds", int, 3, "Rounds.", lower_bound=1)
+    return run_program(__doc__, options, compare, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
