@@ -1,9 +1,11 @@
 """A Transformer-XL as Keras users know models: `compile`, `fit`, `evaluate`, and files."""
 
+import contextlib
 import dataclasses
 import math
 import os
 import warnings
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import keras
@@ -15,16 +17,16 @@ from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.lanes.segments import LANES, Segments, check_batches
 from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, check_integer
 from txl_tf.model import TransformerXL
 from txl_tf.pretrained import find_pretrained
 from txl_tf.quiet_start import check_backend
 from txl_tf.runs.checkpoint_files import WEIGHTS_NAME, find_checkpoint, is_weights_file
 from txl_tf.runs.folder import RunConfig, make_run_folder, read_run_config
 from txl_tf.runs.weights_file import read_weights_file, write_weights_file
-from txl_tf.segment_model import SegmentModel, refuse
+from txl_tf.segment_model import refuse
 from txl_tf.training.keras_optimizer import RecipeOptimizer
-from txl_tf.training.keras_replicas import find_replica, list_values
+from txl_tf.training.keras_replicas import find_replica, read_rows, write_rows
 from txl_tf.training.keras_resume import EndEpochs, Resume, read_count
 
 _BY_RUN = "lm.to_run(RUN); txl_tf.load(RUN)"
@@ -50,11 +52,11 @@ class CausalLM(keras.Model):
 
     `from txl_tf import CausalLM` also lets `keras.saving.load_model` read its files.
 
-    The memory is part of the state of the model, as that of `keras.layers.LSTM(stateful=True)`, so
-    row b of a batch must continue where row b of the batch before ended: `Segments` makes such
-    batches. Training has a memory, which goes on from epoch to epoch; evaluation and prediction
-    have another one, which is empty at the beginning of `evaluate` and `predict`. No gradient flows
-    into the memory.
+    The memory is part of the state of the model, like the state of
+    `keras.layers.LSTM(stateful=True)`. So row b of a batch must continue where row b of the batch
+    before ended: `Segments` makes such batches. Training has a memory, which goes on from epoch to
+    epoch; evaluation and prediction have another one, which is empty when `evaluate` or `predict`
+    begins. No gradient flows into the memory.
 
     The loss is -log p of each target, times its sample weight, as a mean over all B * T entries.
     The metrics are `nats`, `bits` and `perplexity` of a token: sums over the epoch, divided once.
@@ -109,14 +111,15 @@ class CausalLM(keras.Model):
         name: str = "causal_lm",
         **kwargs: Any,
     ):
-        if isinstance(config, SegmentModel):
+        check_integer("batch_size", batch_size, 1)
+        if isinstance(config, TransformerXL):
             if seed is not None or remat or "dtype" in kwargs:
                 raise UserError("`seed`, `remat` and `dtype` are those of the TransformerXL")
-            kwargs["dtype"] = config.dtype_policy
-        super().__init__(name=name, **kwargs)
-        if not isinstance(config, SegmentModel):
-            config = TransformerXL(config, seed=seed, remat=remat, dtype=self.dtype_policy)
-        self.backbone = config
+            super().__init__(name=name, dtype=config.dtype_policy, **kwargs)
+            self.backbone = config
+        else:
+            super().__init__(name=name, **kwargs)
+            self.backbone = TransformerXL(config, seed=seed, remat=remat, dtype=self.dtype_policy)
         self.batch_size = batch_size
         self.span = span or TrainConfig().span
         self.eval_batch_size = eval_batch_size or batch_size
@@ -124,7 +127,8 @@ class CausalLM(keras.Model):
         self._memory = self._make_memory("memory", self.batch_size, self.span)
         self._eval_memory = self._make_memory("eval_memory", self.eval_batch_size, self.eval_span)
         counter = {"initializer": "zeros", "shape": (), "dtype": "int32", "trainable": False}
-        # The segments read in training, and how many of them before the current epoch.
+        # The segments read in training, and how many of them before the epoch that
+        # `BackupAndRestore` saves.
         self.n_read = keras.Variable(**counter, name="n_read", aggregation="only_first_replica")
         self.n_before = keras.Variable(**counter, name="n_before", aggregation="only_first_replica")
         self._token_losses = [
@@ -237,7 +241,8 @@ class CausalLM(keras.Model):
             make_run_folder(aside, config, vocabulary)
             write_weights_file(self.backbone, os.path.join(aside, WEIGHTS_NAME), step=0)
 
-    def make_optimizer(self, training: TrainConfig | str) -> keras.optimizers.Optimizer:
+    @staticmethod
+    def make_optimizer(training: TrainConfig | str) -> keras.optimizers.Optimizer:
         """Returns the optimizer of a recipe, with its schedule, clipping and weight decay.
 
         Args:
@@ -263,20 +268,17 @@ class CausalLM(keras.Model):
 
         Args:
             optimizer: An optimizer of Keras, or what `make_optimizer` returns.
-            loss: Must be `None`, as all arguments that follow.
-            metrics: See `loss`.
-            weighted_metrics: See `loss`.
-            loss_weights: See `loss`.
+            loss: Must be `None`.
+            metrics: Must be `None`.
+            weighted_metrics: Must be `None`.
+            loss_weights: Must be `None`.
             **kwargs: Other arguments of `keras.Model.compile`, such as `steps_per_execution`.
 
         Raises:
             UserError: If a loss or metrics are given.
         """
         if any(x is not None for x in (loss, metrics, weighted_metrics, loss_weights)):
-            raise UserError(
-                "`compile` takes neither a loss nor metrics: the model has its own. "
-                f"Received: loss={loss}, metrics={metrics}, weighted_metrics={weighted_metrics}"
-            )
+            raise UserError("`compile` takes neither a loss nor metrics: the model has its own")
         super().compile(optimizer=optimizer, **kwargs)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
@@ -289,8 +291,10 @@ class CausalLM(keras.Model):
         x: Any = None,
         y: Any = None,
         batch_size: int | None = None,
-        *,
+        epochs: int = 1,
+        verbose: Any = "auto",
         callbacks: Any = None,
+        *,
         shuffle: bool = False,
         **kwargs: Any,
     ) -> keras.callbacks.History:
@@ -304,6 +308,8 @@ class CausalLM(keras.Model):
                 with `y`, whose rows i B to (i + 1) B are batch i.
             y: The targets, if `x` is an array.
             batch_size: Must be that of the model, if it is given.
+            epochs: The number of epochs.
+            verbose: What is printed.
             callbacks: Callbacks of Keras.
             shuffle: Must be false, unlike that of Keras.
             **kwargs: Other arguments of `keras.Model.fit`.
@@ -313,21 +319,38 @@ class CausalLM(keras.Model):
         """
         if shuffle or kwargs.get("validation_split"):
             raise UserError(f"`fit` takes neither `shuffle` nor `validation_split`: {LANES}")
-        batch_size = check_batches(x, batch_size, self.batch_size)
+        kwargs |= {"epochs": epochs, "verbose": verbose}
+        kwargs["batch_size"] = check_batches(x, batch_size, self.batch_size)
+        valid = kwargs.get("validation_data")
+        if valid is not None:
+            valid_x = valid[0] if isinstance(valid, tuple) else valid
+            valid_size = kwargs.get("validation_batch_size")
+            kwargs["validation_batch_size"] = check_batches(
+                valid_x, valid_size, self.eval_batch_size
+            )
+        callbacks = keras.tree.flatten(callbacks or [])
+        backups = [x for x in callbacks if isinstance(x, keras.callbacks.BackupAndRestore)]
+        if not backups:
+            return super().fit(x, y, callbacks=callbacks, shuffle=False, **kwargs)
+        # A run that is restored may begin in the middle of an epoch.
         self.n_before.assign(read_count(self.n_read))
         segments = x if isinstance(x, Segments) and not kwargs.get("steps_per_epoch") else None
-        callbacks = keras.tree.flatten(callbacks or [])
-        with warnings.catch_warnings():
-            if any(isinstance(each, keras.callbacks.BackupAndRestore) for each in callbacks):
-                callbacks = [EndEpochs(), *callbacks, Resume(segments)]
-                if segments is not None:  # the first epoch of a restored run has fewer segments
+        resume = Resume(segments, backups, kwargs.get("initial_epoch", 0))
+        callbacks = [EndEpochs(), *callbacks, resume]
+        try:
+            with warnings.catch_warnings():
+                if segments is not None:  # its first epoch has fewer segments than the others
                     warnings.filterwarnings("ignore", "Your input ran out of data", UserWarning)
-            return super().fit(x, y, batch_size, callbacks=callbacks, shuffle=False, **kwargs)
+                return super().fit(x, y, callbacks=callbacks, shuffle=False, **kwargs)
+        finally:
+            self._initial_epoch = None  # otherwise Keras begins the next `fit` there, too
+            if segments is not None:
+                segments.first = 0
 
     def evaluate(
         self, x: Any = None, y: Any = None, batch_size: int | None = None, **kwargs: Any
     ) -> Any:
-        """Evaluates the model from an empty memory on; see `keras.Model.evaluate`.
+        """Evaluates the model, starting with an empty memory; see `keras.Model.evaluate`.
 
         `nats`, `bits` and `perplexity` are means over the tokens; `loss` is one over the batches.
         """
@@ -336,15 +359,27 @@ class CausalLM(keras.Model):
         return super().evaluate(x, y, batch_size, **kwargs)
 
     def predict(self, x: Any, batch_size: int | None = None, **kwargs: Any) -> Any:
-        """Returns log p of every next token in nats, (n, T, V) float32, from an empty memory on.
+        """Returns log p of every next token in nats, (n, T, V) float32.
 
-        Batch i has the rows i B to (i + 1) B of the result; see `keras.Model.predict`.
+        It starts with an empty memory. Batch i has the rows i B to (i + 1) B of the result; see
+        `keras.Model.predict`.
         """
         batch_size = check_batches(x, batch_size, self.eval_batch_size)
         self._clear(self._eval_memory)
-        self._predicts = True  # while Keras traces `call`
-        try:
+        with self._predicting():
             return super().predict(x, batch_size, **kwargs)
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """Returns log p of every next token in nats, (B, T, V) float32, and keeps the memory."""
+        with self._predicting():
+            return super().predict_on_batch(x)
+
+    @contextlib.contextmanager
+    def _predicting(self) -> Iterator[None]:
+        """Lets `call` return log-probabilities, while Keras traces it."""
+        self._predicts = True
+        try:
+            yield
         finally:
             self._predicts = False
 
@@ -355,8 +390,7 @@ class CausalLM(keras.Model):
 
     def _clear(self, memory: list[keras.Variable]) -> None:
         for variable in memory:
-            for value in list_values(self, variable):
-                value.assign(ops.zeros(variable.shape, variable.dtype))
+            write_rows(self, variable, np.zeros_like(read_rows(self, variable)))
 
     def call(self, inputs: Any, training: bool = False) -> Any:
         inputs = inputs if isinstance(inputs, dict) else {"ids": inputs}
@@ -367,7 +401,8 @@ class CausalLM(keras.Model):
             memory, span, n_rows = self._memory, self.span, self.batch_size
             self.backbone.set_dropout_seed(self.n_read, stream=replica)
             self.n_read.assign(self.n_read + 1)
-        rows = {name: _fix_rows(x, n_rows // n_replicas) for name, x in inputs.items()}
+        shape = (n_rows // n_replicas, None)
+        rows = {name: _fix_shape(name, x, shape) for name, x in inputs.items()}
         states = keras.tree.map_structure(lambda variable: variable.value, tuple(memory))
         hidden, states = self.backbone(memory=states, span=span, training=training, **rows)
         for variable, state in zip(memory, states, strict=True):
@@ -382,11 +417,11 @@ class CausalLM(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Any:
-        shape = y_pred.shape[:2]
-        nats = self.backbone.nll(y_pred, ops.reshape(y, shape))  # (B, T)
+        shape = tuple(y_pred.shape[:2])
+        nats = self.backbone.nll(y_pred, _fix_shape("targets", y, shape))  # (B, T)
         if sample_weight is None:
             sample_weight = ops.ones(shape)
-        weights = ops.cast(ops.reshape(sample_weight, shape), nats.dtype)
+        weights = ops.cast(_fix_shape("sample weights", sample_weight, shape), nats.dtype)
         for metric in self._token_losses:
             metric.update_state(nats, weights)
         # Keras adds the gradients of the replicas.
@@ -395,23 +430,37 @@ class CausalLM(keras.Model):
     export = refuse(f"`export` of a `{{}}` is that of its run: {_BY_RUN}.export(FOLDER)")
     quantize = refuse(f"`quantize` of a `{{}}` is that of its run: {_BY_RUN}.quantize('int8')")
 
+    def get_weights(self) -> list[np.ndarray]:
+        # Each replica has its own rows of the memory.
+        return [
+            read_rows(self, x) if self._is_memory(x) else ops.convert_to_numpy(x)
+            for x in self.weights
+        ]
+
+    def set_weights(self, weights: Sequence[np.ndarray]) -> None:
+        for variable, value in zip(self.weights, weights, strict=True):
+            if self._is_memory(variable):
+                write_rows(self, variable, value)
+            else:
+                variable.assign(value)
+
+    def _is_memory(self, variable: keras.Variable) -> bool:
+        return any(variable is x for x in (*self._memory, *self._eval_memory))
+
     def save_own_variables(self, store: Any) -> None:
-        for index, variable in enumerate(self._memory):
-            rows = map(ops.convert_to_numpy, list_values(self, variable))
-            store[f"memory_{index}"] = np.concatenate(list(rows))  # those of all replicas
+        for variable in self._memory:
+            store[variable.name] = read_rows(self, variable)
         store["position"] = np.array([read_count(self.n_read), read_count(self.n_before)])
 
     def load_own_variables(self, store: Any) -> None:
-        for index, variable in enumerate(self._memory):
-            values, rows = list_values(self, variable), store[f"memory_{index}"]
-            wanted = (self.batch_size, *variable.shape[1:])
+        for variable in self._memory:
+            rows, wanted = store[variable.name], (self.batch_size, *variable.shape[1:])
             if rows.shape != wanted:
                 found = f"The memory in the file is {rows.shape}, that of the model {wanted}"
                 warnings.warn(f"{found}: it is emptied.", stacklevel=2)
                 self._clear(self._memory)
                 break
-            for value, part in zip(values, np.split(rows, len(values)), strict=True):
-                value.assign(part)
+            write_rows(self, variable, rows)
         n_read, n_before = store["position"]
         self.n_read.assign(n_read)
         self.n_before.assign(n_before)
@@ -445,8 +494,13 @@ def _list_spans(
     }
 
 
-def _fix_rows(x: Any, n_rows: int) -> Any:
-    """Returns inputs (B, T) with a number of rows that is known when a function is traced."""
-    if x.shape[0] not in (None, n_rows):
-        raise UserError(f"`inputs` must have {n_rows} rows. Received: {tuple(x.shape)}; {LANES}")
-    return ops.reshape(x, (n_rows, x.shape[1]))
+def _fix_shape(name: str, x: Any, shape: tuple[int | None, ...]) -> Any:
+    """Returns a tensor (B, T) with a shape that is known when a function is traced.
+
+    A size of `shape` that is `None` may be any.
+    """
+    pairs = list(zip(x.shape, shape, strict=False))
+    if len(x.shape) != 2 or any(None not in pair and pair[0] != pair[1] for pair in pairs):
+        wanted = f"({shape[0]}, {shape[1] or 'T'})"
+        raise UserError(f"`{name}` must be {wanted}. Received: {tuple(x.shape)}; {LANES}")
+    return ops.reshape(x, [wanted or found for found, wanted in pairs])

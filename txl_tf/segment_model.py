@@ -141,7 +141,8 @@ class SegmentModel(keras.Model):
 
     # Keras' loops know no memory that the caller carries.
     fit = evaluate = predict = train_on_batch = test_on_batch = predict_on_batch = refuse(
-        "`{}` is a step without a loop. The loop of Keras: txl_tf.CausalLM(model, batch_size=B)"
+        "`{}` is a step without a loop. That of Keras is in txl_tf.CausalLM(model, batch_size=B), "
+        "for a TransformerXL"
     )
     export = quantize = refuse(
         "`{}` is exported and quantized with its run: txl_tf.load(RUN).export(FOLDER)"

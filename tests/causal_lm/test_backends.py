@@ -9,10 +9,10 @@ from on_jax import run_on_jax
 from small_causal_lm import make_lm, make_segments, read_states
 
 import txl_tf
-from txl_tf import CausalLM, Segments, UserError
+from txl_tf import CausalLM, Segments, TrainConfig, UserError
 from txl_tf.data import write_records
 
-# float32, summed in another order, over 34 steps.
+# float32, summed in another order, over 40 steps.
 SAME = {"rtol": 0, "atol": 2e-5}
 
 
@@ -99,6 +99,36 @@ def test_two_replicas_make_the_steps_of_one(two_replicas, as_dataset, tmp_path):
     np.testing.assert_allclose(
         split.evaluate(data, verbose=0), again.evaluate(data, verbose=0), rtol=1e-5
     )
+
+
+def test_two_replicas_follow_a_recipe_as_one_does(two_replicas):
+    """Their gradients are clipped after they are added."""
+    recipe = TrainConfig(optimizer="muon", learning_rate=0.02, clip=0.1, weight_decay=0.1)
+    one = make_lm(CausalLM.make_optimizer(recipe))
+    with two_replicas.scope():
+        two = make_lm(CausalLM.make_optimizer(recipe))
+    for lm in (one, two):
+        lm.fit(make_segments(), verbose=0)
+    for found, expected in zip(two.backbone.weights, one.backbone.weights, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+
+
+def test_the_best_weights_and_the_memory_of_all_replicas_come_back(two_replicas):
+    with two_replicas.scope():
+        lm = make_lm()
+    lm.fit(make_segments(), verbose=0)
+    weights = lm.get_weights()
+    stopping = keras.callbacks.EarlyStopping(patience=0, min_delta=9.0, restore_best_weights=True)
+    lm.fit(
+        make_segments(),
+        validation_data=make_segments(),
+        epochs=3,
+        callbacks=[stopping],
+        verbose=0,
+    )
+    lm.set_weights(weights)
+    for found, expected in zip(lm.get_weights(), weights, strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_replicas_drop_different_entries(two_replicas):

@@ -174,6 +174,24 @@ def test_a_killed_run_goes_on_where_it_was(save_freq, n_calls, steps, tmp_path):
     assert_equal_states(train(), whole)
 
 
+def test_a_run_that_is_killed_twice_goes_on_where_it_was(tmp_path):
+    def train(*kills):
+        backup = keras.callbacks.BackupAndRestore(str(tmp_path / "backup"), save_freq=4)
+        lm, data = make_dropping(), make_segments()
+        lm.fit(data, epochs=7, initial_epoch=5, callbacks=[backup, *kills], verbose=0)
+        assert len(data) == 20
+        return lm
+
+    for n_calls in (26, 5, 6):  # in the second epoch, and twice again there
+        with pytest.raises(KeyboardInterrupt):
+            train(Kill(n_calls))
+    whole = make_dropping()
+    whole.fit(make_segments(), epochs=2, verbose=0)
+    lm = train()
+    assert_equal_states(lm, whole)
+    assert len(lm.fit(make_segments(), verbose=0).history["nats"]) == 1  # begins at epoch 0 again
+
+
 def test_other_data_than_segments_cannot_begin_within_an_epoch(tmp_path):
     def make_backup():
         return keras.callbacks.BackupAndRestore(str(tmp_path / "backup"), save_freq=4)

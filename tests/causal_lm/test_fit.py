@@ -154,6 +154,8 @@ def test_predict_returns_the_log_probabilities_of_the_next_tokens():
     score = lm.evaluate(segments, return_dict=True, verbose=0)
     assert score["nats"] == pytest.approx(mean, rel=1e-5)
     np.testing.assert_array_equal(lm.predict(segments, verbose=0), found)
+    lm.reset_states()
+    np.testing.assert_allclose(lm.predict_on_batch(segments[0][0]), found[:BATCH], **SAME)
 
 
 def test_no_document_sees_another_one():

@@ -48,11 +48,12 @@ def test_a_recipe_makes_the_steps_of_the_training_programs(optimizer):
 
 
 def test_weights_are_averaged_when_training_ends():
-    lm = make_lm(RecipeOptimizer(dataclasses.replace(RECIPE, ema=0.5)))
-    plain = make_lm(RecipeOptimizer(RECIPE))
+    recipe = dataclasses.replace(RECIPE, train_steps=100)
+    lm = make_lm(RecipeOptimizer(dataclasses.replace(recipe, ema=0.5)))
+    plain = make_lm(RecipeOptimizer(recipe))
     for each in (lm, plain):
         each.fit(make_segments(), verbose=0)
-    assert np.abs(lm.backbone.weights[0] - plain.backbone.weights[0]).max() > 1e-4
+    assert np.abs(lm.backbone.weights[0] - plain.backbone.weights[0]).max() > 1e-3
 
 
 def test_a_recipe_comes_back_from_a_file(tmp_path):
@@ -77,7 +78,7 @@ def test_a_preset_names_its_recipe():
 
 @pytest.mark.parametrize(
     "changes",
-    [{"optimizer": "lamb"}, {"l2": 0.1}, {"ar": 1.0}, {"average_from": 3}, {"half_loss": True}],
+    [{"optimizer": "lamb"}, {"l2": 0.1}, {"ar": 1.0}, {"accumulate_steps": 3}, {"half_loss": True}],
 )
 def test_what_fit_cannot_follow_is_named(changes):
     (name,) = changes

@@ -11,6 +11,17 @@ from txl_tf.errors import UserError
 LANE = r"row b of a batch must continue where row b of the batch before ended \(a lane\)"
 
 
+class Partial(keras.utils.PyDataset):
+    """Two batches, of which the last one has fewer rows."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        ids = np.zeros(((BATCH, 2)[index], LENGTH), "int32")
+        return ids, ids
+
+
 @pytest.fixture(scope="module")
 def lm():
     return make_lm()
@@ -23,15 +34,34 @@ def test_batches_of_another_size_are_refused(lm, way):
     for data, found in (
         (make_segments(batch=4), "4 rows"),
         (dataset.unbatch().batch(5, drop_remainder=True), "5 rows"),
-        (unknown, r"unknown number of rows .*\.batch\(6, drop_remainder=True\)"),
+        (unknown, r"not fixed.*\.batch\(6, drop_remainder=True\)"),
+        (Partial(), "2 rows"),
     ):
         with pytest.raises(UserError, match=rf"must have 6 rows. Received: .*{found}.*{LANE}"):
             getattr(lm, way)(data)
 
 
+def test_validation_data_are_checked_before_the_first_step(lm):
+    before = int(lm.n_read)
+    with pytest.raises(UserError, match=r"must have 6 rows. Received: 4 rows"):
+        lm.fit(make_segments(), validation_data=make_segments(batch=4))
+    ids = np.zeros((4, LENGTH), "int32")
+    with pytest.raises(UserError, match=r"must have 6 rows. Received: 4 rows"):
+        lm.fit(make_segments(), validation_data=(ids, ids))
+    assert int(lm.n_read) == before
+
+
+def test_targets_and_weights_of_another_shape_are_refused(lm):
+    ids = np.zeros((BATCH, LENGTH), "int32")
+    with pytest.raises(UserError, match=rf"`targets` must be \(6, 5\). Received: \(5, 6\); {LANE}"):
+        lm.train_on_batch(ids, ids.T)
+    with pytest.raises(UserError, match=r"`sample weights` must be \(6, 5\). Received: \(6,\)"):
+        lm.train_on_batch(ids, ids, sample_weight=np.ones(BATCH))
+
+
 def test_a_last_batch_that_is_not_whole_is_refused(lm):
     ids = np.zeros((2 * BATCH + 1, LENGTH), "int32")
-    with pytest.raises(UserError, match=rf"the last batch has 1 rows instead of 6: {LANE}"):
+    with pytest.raises(UserError, match=r"must have 6 rows. Received: 1 rows"):
         lm.fit(ids, ids)
     with pytest.raises(UserError, match=r"must have 6 rows\. Received: 4 rows"):
         lm.fit(ids[:-1], ids[:-1], batch_size=4)
@@ -44,7 +74,7 @@ def test_shuffled_data_are_refused(lm, argument):
 
 
 def test_rows_of_a_call_are_those_of_the_model(lm):
-    with pytest.raises(UserError, match=rf"`inputs` must have 6 rows. Received: \(2, 5\); {LANE}"):
+    with pytest.raises(UserError, match=rf"`ids` must be \(6, T\). Received: \(2, 5\); {LANE}"):
         lm.call(np.zeros((2, LENGTH), "int32"))
 
 
@@ -82,7 +112,18 @@ def test_what_a_run_does_is_left_to_it(lm, name):
         getattr(lm, name)("int8")
 
 
-@pytest.mark.parametrize("tokens", [np.zeros((2, 3), int), np.zeros(5), "text"])
+def test_sizes_and_documents_are_checked():
+    with pytest.raises(UserError, match=r"`batch_size` must be an integer >= 1. Received: batch"):
+        CausalLM(CONFIG, batch_size=0)
+    with pytest.raises(UserError, match=r"`batch_size` must be an integer >= 1. Received: batch"):
+        Segments(IDS, batch_size="6", tgt_len=2)
+    with pytest.raises(UserError, match="`document_starts` needs a split of records with docum"):
+        Segments(IDS, batch_size=1, tgt_len=2, document_starts=True)
+
+
+@pytest.mark.parametrize(
+    "tokens", [np.zeros((2, 3), int), np.zeros(5), "text", [-1, 1], [2**33, 1]]
+)
 def test_only_ids_are_cut_into_segments(tokens):
     with pytest.raises(UserError, match="`tokens` must be a split of records, or ids"):
         Segments(tokens, batch_size=1, tgt_len=2)

@@ -3,15 +3,26 @@
 from typing import Any, Self
 
 import keras
+from keras import ops
 
 from txl_tf.config import TrainConfig
 from txl_tf.errors import UserError
+from txl_tf.training.keras_replicas import add_over_replicas, find_replica
 from txl_tf.training.muon import MOMENTUM, compute_muon_change
 from txl_tf.training.schedule import make_schedule
 
 # Settings of a training that are no part of an optimizer of Keras, or of `fit`.
 _UNKNOWN = (
-    *("l2", "embed_lr_ratio", "average_from", "half_loss", "ar", "tar", "extra_len"),
+    *(
+        "accumulate_steps",
+        "l2",
+        "embed_lr_ratio",
+        "average_from",
+        "half_loss",
+        "ar",
+        "tar",
+        "extra_len",
+    ),
     *("tgt_len_schedule", "tgt_len_std", "half_len_rate"),
 )
 
@@ -42,7 +53,9 @@ class RecipeOptimizer(keras.optimizers.Adam):
 
     The rules are those of `txl_tf.training.make_optimizer`. With Muon, the matrices of the layers
     (the group "kernels" of `weight_groups` of the model) are orthogonalized, and all other weights
-    have AdamW. Weight decay applies to all but the group "vectors".
+    have AdamW. Weight decay applies to all but the group "vectors". Of a training, this is only the
+    optimizer: batch size, precision and `remat` are those of the model. Steps with gradients that
+    are not finite are not skipped, and with `ema` the average replaces the weights when `fit` ends.
 
     Args:
         training: The `TrainConfig`.
@@ -62,7 +75,6 @@ class RecipeOptimizer(keras.optimizers.Adam):
             learning_rate=RecipeSchedule(training),
             epsilon=1e-8,
             weight_decay=training.weight_decay or None,
-            global_clipnorm=training.clip,
             use_ema=training.ema > 0,
             ema_momentum=training.ema or 0.99,
             name=name,
@@ -82,6 +94,13 @@ class RecipeOptimizer(keras.optimizers.Adam):
             for group, x in pairs
             if group == "kernels" and self.training.optimizer == "muon"
         }
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        # Clipped here, because Keras clips the gradients of each replica by themselves.
+        sums = add_over_replicas(list(grads))
+        norm = ops.sqrt(sum(ops.sum(ops.square(x)) for x in sums))
+        factor = self.training.clip / ops.maximum(norm, self.training.clip) / find_replica()[1]
+        super().apply([x * factor for x in sums], trainable_variables)  # which adds them up again
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         index = self._get_variable_index(variable)

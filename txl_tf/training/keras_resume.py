@@ -4,6 +4,7 @@
 first batch. A `CausalLM` counts the segments that it reads, so that the epoch can go on.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -21,15 +22,24 @@ class EndEpochs(keras.callbacks.Callback):
 
 
 class Resume(keras.callbacks.Callback):
-    """Begins an epoch with the segment behind the last one that a restored run has read.
+    """Begins an epoch with the segment after the last one that a restored run has read.
 
     Args:
         segments: The data; `None` if they cannot begin elsewhere.
+        backups: The callbacks that save and restore the run.
+        initial_epoch: The first epoch of a run that is not restored.
     """
 
-    def __init__(self, segments: Segments | None):
+    def __init__(
+        self,
+        segments: Segments | None,
+        backups: Sequence[keras.callbacks.BackupAndRestore],
+        initial_epoch: int,
+    ):
         super().__init__()
         self._segments = segments
+        self._backups = backups
+        self._initial_epoch = initial_epoch
 
     def on_train_begin(self, logs: Any = None) -> None:
         n_done = read_count(self.model.n_read) - read_count(self.model.n_before)
@@ -42,15 +52,18 @@ class Resume(keras.callbacks.Callback):
             return
         # It was saved after the last segment of its epoch. Keras, too, skips epochs by this field.
         self.model.n_before.assign(read_count(self.model.n_read))
-        self.model._initial_epoch = (self.model._initial_epoch or 0) + 1  # noqa: SLF001
+        first = self.model._initial_epoch or self._initial_epoch  # noqa: SLF001
+        self.model._initial_epoch = first + 1  # noqa: SLF001
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        for backup in self._backups:  # they would save 0 until their first epoch ends
+            backup._current_epoch = epoch  # noqa: SLF001
         if self._segments is not None:
             n_done = read_count(self.model.n_read) - read_count(self.model.n_before)
             self._segments.first = n_done
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        # The end of the data in the middle of a function of TensorFlow would count a step too much.
+        # At the end of the data, a compiled function of TensorFlow would count one step too many.
         if self._segments is not None and self._segments.first and batch + 1 >= len(self._segments):
             self._segments.first = 0
             raise StopIteration

@@ -7,7 +7,7 @@ import numpy as np
 
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
 from txl_tf.data.lanes.training_lanes import StoredTokens, Tokens
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, check_integer
 
 LANES = (
     "row b of a batch must continue where row b of the batch before ended (a lane), because its "
@@ -59,7 +59,11 @@ class Segments(keras.utils.PyDataset):
         document_starts: bool = False,
     ) -> None:
         super().__init__()
-        self._lanes = EvaluationLanes(_as_tokens(tokens), n_lanes=batch_size, tgt_len=tgt_len)
+        check_integer("batch_size", batch_size, 1)
+        split = _as_tokens(tokens)
+        if document_starts and not len(split.document_starts):
+            raise UserError("`document_starts` needs a split of records with documents")
+        self._lanes = EvaluationLanes(split, n_lanes=batch_size, tgt_len=tgt_len)
         self._has_starts = document_starts
         self.first = 0  # the batch with which the next epoch begins, when a run is resumed
 
@@ -92,13 +96,14 @@ class Segments(keras.utils.PyDataset):
 
 def _as_tokens(tokens: Any) -> Tokens:
     """Returns ids in memory, or a split, with the interface of a split."""
-    if hasattr(tokens, "read"):
+    if hasattr(tokens, "document_starts"):
         split: Tokens = tokens
         return split
     ids = np.asarray(tokens)
-    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
+    is_integer = ids.ndim == 1 and np.issubdtype(ids.dtype, np.integer)
+    if not is_integer or (ids.size and not 0 <= ids.min() <= ids.max() < 2**31):
         raise UserError(
-            "`tokens` must be a split of records, or ids (n,) as integers. "
+            "`tokens` must be a split of records, or ids (n,) as integers in [0, 2**31). "
             f"Received: shape={ids.shape}, dtype={ids.dtype}"
         )
     return StoredTokens(ids.astype(np.int32))
@@ -107,24 +112,24 @@ def _as_tokens(tokens: Any) -> Tokens:
 def check_batches(x: Any, batch_size: int | None, n_rows: int) -> int | None:
     """Checks that data have batches of B rows, as far as that can be known before they are read.
 
-    Returns the `batch_size` for Keras, which takes it with arrays alone.
+    Returns the `batch_size` for Keras: B with arrays, and `None` with all other data.
     """
     if isinstance(x, keras.utils.PyDataset):
-        n_found = keras.tree.flatten(x[0])[0].shape[0]
+        ends = {0, (x.num_batches or 1) - 1}  # the last batch may be smaller
+        found = {keras.tree.flatten(x[index])[0].shape[0] for index in ends}
     elif hasattr(x, "element_spec"):
-        n_found = keras.tree.flatten(x.element_spec)[0].shape[0]
-    elif hasattr(keras.tree.flatten(x)[0], "shape"):
-        n_found = batch_size or n_rows
-        n_left = keras.tree.flatten(x)[0].shape[0] % n_rows
-        if n_left:
-            raise UserError(f"the last batch has {n_left} rows instead of {n_rows}: {LANES}")
-        batch_size = n_found
+        found = {keras.tree.flatten(x.element_spec)[0].shape[0]}
     else:
-        return batch_size
-    if n_found != n_rows:
-        found = "an unknown number of" if n_found is None else n_found
+        first = keras.tree.flatten(x)[0]
+        if not hasattr(first, "shape"):  # a generator
+            return None
+        found = {batch_size or n_rows, first.shape[0] % n_rows or n_rows}
+    wrong = found - {n_rows}
+    if wrong:
+        n_found = wrong.pop()
+        received = "a number of rows that is not fixed" if n_found is None else f"{n_found} rows"
         raise UserError(
-            f"the batches must have {n_rows} rows. Received: {found} rows (a tf.data.Dataset has a "
-            f"fixed number after .batch({n_rows}, drop_remainder=True)). Also, {LANES}"
+            f"all batches must have {n_rows} rows. Received: {received}. A tf.data.Dataset has "
+            f"them after .batch({n_rows}, drop_remainder=True). Also, {LANES}"
         )
-    return batch_size
+    return None if hasattr(x, "element_spec") or isinstance(x, keras.utils.PyDataset) else n_rows
