@@ -31,8 +31,7 @@ def measure_program(preset: str, data_dir: str, n_steps: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         run = os.path.join(folder, "run")
         arguments = ["--preset", preset, "--data_dir", data_dir, "--run", run, "--quiet"]
-        # The schedule does not matter here, and the text may be shorter than it.
-        arguments += ["--stop_step", str(n_steps), "--iterations", str(STEPS_A_CALL)]
+        arguments += ["--train_steps", str(n_steps), "--iterations", str(STEPS_A_CALL)]
         command = [sys.executable, "-m", "txl_tf", "train", *arguments]
         subprocess.run(command, check=True, capture_output=True)
         with open(os.path.join(run, "log.jsonl"), encoding="utf-8") as file:
