@@ -35,7 +35,7 @@ RESULTS := --junitxml=build/tests
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 PYTEST := $(BIN)/python -m pytest $(WORKERS)
 # The longest first: both workers end at the same time.
-MODEL_TESTS := $(addprefix tests/,training model baselines layers)
+MODEL_TESTS := $(addprefix tests/,training model causal_lm baselines layers)
 USE_TESTS := $(addprefix tests/,language_model scoring generation exports experiments programs)
 NO_TESTS := $(addprefix tests/,__pycache__ conftest.py extras golden helpers soak)
 OTHER_TESTS := tests/contract tests/release docs/site txl_tf \

@@ -7,6 +7,7 @@ import tensorflow as tf
 from jax_causal_lm import CASES, make, train
 from on_jax import run_on_jax
 from small_causal_lm import make_lm, make_segments, read_states
+from tables import slow_after
 
 import txl_tf
 from txl_tf import CausalLM, Segments, TrainConfig, UserError
@@ -73,7 +74,7 @@ def test_torch_is_refused_in_one_line(name, monkeypatch):
         getattr(txl_tf, name)
 
 
-@pytest.mark.parametrize("as_dataset", [False, True])
+@pytest.mark.parametrize("as_dataset", slow_after(1, [False, True]))
 def test_two_replicas_make_the_steps_of_one(two_replicas, as_dataset, tmp_path):
     data = make_segments()
     one = make_lm()  # with more steps_per_execution, Keras itself fails under MirroredStrategy
@@ -101,6 +102,7 @@ def test_two_replicas_make_the_steps_of_one(two_replicas, as_dataset, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_two_replicas_follow_a_recipe_as_one_does(two_replicas):
     """Their gradients are clipped after they are added."""
     recipe = TrainConfig(optimizer="muon", learning_rate=0.02, clip=0.1, weight_decay=0.1)
@@ -113,6 +115,7 @@ def test_two_replicas_follow_a_recipe_as_one_does(two_replicas):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_best_weights_and_the_memory_of_all_replicas_come_back(two_replicas):
     with two_replicas.scope():
         lm = make_lm()

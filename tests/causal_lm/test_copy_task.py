@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 from called_programs import call
+from tables import slow_after
 
 from txl_tf import AttentionSpan, CausalLM, ModelConfig, Segments
 from txl_tf.data import Vocabulary, write_records
@@ -17,7 +18,7 @@ SYMBOLS, DISTANCE, RATE = 7, 8, 0.05
 TGT_LEN, LANES, STEPS = 4, 16, 1000
 LEARNED, UNKNOWN = 0.36, np.log(SYMBOLS) - 0.05
 SIZES = {"n_layer": 2, "d_model": 16, "d_embed": 16, "n_head": 2, "d_head": 8, "d_inner": 32}
-MEMORY_LENGTHS = pytest.mark.parametrize("mem_len", [DISTANCE, 0])
+MEMORY_LENGTHS = pytest.mark.parametrize("mem_len", slow_after(1, [DISTANCE, 0]))
 
 
 def make_text(n_segments, seed):

@@ -22,6 +22,7 @@ from small_causal_lm import (
     read_memory,
     read_states,
 )
+from tables import slow_after
 
 import txl_tf
 from txl_tf import AttentionSpan, CausalLM, EvalConfig, Segments, TransformerXL
@@ -61,6 +62,11 @@ class Kill(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
+def save_and_load(lm, path):
+    lm.save(path)
+    return keras.saving.load_model(path)
+
+
 @pytest.fixture
 def trained():
     lm = make_dropping()
@@ -70,11 +76,13 @@ def trained():
 
 @pytest.mark.parametrize(
     "copy",
-    [
-        lambda lm, path: (lm.save(path), keras.saving.load_model(path))[1],
-        lambda lm, path: pickle.loads(pickle.dumps(lm)),
-    ],
-    ids=["file", "pickle"],
+    slow_after(
+        1,
+        [
+            pytest.param(save_and_load, id="file"),
+            pytest.param(lambda lm, path: pickle.loads(pickle.dumps(lm)), id="pickle"),
+        ],
+    ),
 )
 def test_a_copy_trains_on_as_the_model_does(trained, copy, tmp_path):
     again = copy(trained, str(tmp_path / "lm.keras"))
@@ -87,6 +95,7 @@ def test_a_copy_trains_on_as_the_model_does(trained, copy, tmp_path):
     assert found == expected
 
 
+@pytest.mark.slow
 def test_a_fresh_process_trains_on_from_a_file(trained, tmp_path):
     paths = [tmp_path / name for name in ("lm.keras", "ids.npy", "weights.npz")]
     trained.save(paths[0])
@@ -153,8 +162,17 @@ def test_the_best_checkpoint_is_a_whole_model(tmp_path):
 
 @pytest.mark.parametrize(
     ("save_freq", "n_calls", "steps"),
-    [(6, 5, 3), (6, 8, 3), (1, 4, 1), (20, 20, 1), (20, 23, 1), ("epoch", 23, 1)],
-    ids=["within", "next epoch", "each step", "at its end", "after it", "epochs"],
+    slow_after(
+        1,
+        [
+            pytest.param(6, 5, 3, id="within"),
+            pytest.param(6, 8, 3, id="next epoch"),
+            pytest.param(1, 4, 1, id="each step"),
+            pytest.param(20, 20, 1, id="at its end"),
+            pytest.param(20, 23, 1, id="after it"),
+            pytest.param("epoch", 23, 1, id="epochs"),
+        ],
+    ),
 )
 def test_a_killed_run_goes_on_where_it_was(save_freq, n_calls, steps, tmp_path):
     """An epoch has 20 segments."""
@@ -174,6 +192,7 @@ def test_a_killed_run_goes_on_where_it_was(save_freq, n_calls, steps, tmp_path):
     assert_equal_states(train(), whole)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_twice_goes_on_where_it_was(tmp_path):
     def train(*kills):
         backup = keras.callbacks.BackupAndRestore(str(tmp_path / "backup"), save_freq=4)
@@ -237,10 +256,9 @@ def test_a_run_keeps_the_evaluation_that_it_is_given(tmp_path):
 
 
 def test_a_preset_gives_sizes_batches_and_spans():
-    lm = CausalLM.from_preset("demo", n_token=23, batch_size=4)
+    lm = CausalLM.from_preset("demo", n_token=23, batch_size=4, eval_span=AttentionSpan(3))
     preset = txl_tf.presets.get("demo")
     assert lm.backbone.config.n_token == 23
     assert lm.backbone.config.d_model == preset.model.d_model
     assert (lm.batch_size, lm.span) == (4, preset.training.span)
-    assert (lm.eval_batch_size, lm.eval_span) == (16, preset.evaluation.span)
-    assert CausalLM.from_preset("demo", eval_span=AttentionSpan(3)).eval_span.mem_len == 3
+    assert (lm.eval_batch_size, lm.eval_span.mem_len) == (16, 3)

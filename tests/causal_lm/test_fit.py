@@ -52,7 +52,7 @@ def trained():
     return lm, lm.fit(make_segments(), verbose=0).history
 
 
-@pytest.mark.parametrize("remat", [False, True])
+@pytest.mark.parametrize("remat", slow_after(1, [False, True]))
 def test_fit_makes_the_steps_of_the_training_programs(remat):
     lm = make_lm()
     lm.backbone.remat = remat
@@ -173,7 +173,7 @@ def test_no_document_sees_another_one():
     assert np.abs(seeing - whole)[start:stop].max() > 0.01
 
 
-@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("precision", slow_after(1, ["mixed_bfloat16", "mixed_float16"]))
 def test_memory_and_states_are_16_bit_and_losses_are_not(precision):
     keras.config.set_dtype_policy(precision)
     try:
