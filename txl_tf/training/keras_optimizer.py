@@ -8,7 +8,7 @@ from keras import ops
 from txl_tf.config import TrainConfig
 from txl_tf.errors import UserError
 from txl_tf.training.keras_replicas import add_over_replicas, find_replica
-from txl_tf.training.muon import MOMENTUM, compute_muon_change
+from txl_tf.training.muon import MOMENTUM, compute_muon_changes
 from txl_tf.training.schedule import make_schedule
 
 # Settings of a training that are no part of an optimizer of Keras, or of `fit`.
@@ -96,21 +96,34 @@ class RecipeOptimizer(keras.optimizers.Adam):
         }
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
-        # Clipped here, because Keras clips the gradients of each replica by themselves.
+        if trainable_variables is not None:
+            with keras.name_scope(self.name):
+                self.build(trainable_variables)
+        n_replicas = find_replica()[1]
+        # 1) Clip what all replicas have added: Keras clips the gradients of each by themselves.
         sums = add_over_replicas(list(grads))
         norm = ops.sqrt(sum(ops.sum(ops.square(x)) for x in sums))
-        factor = self.training.clip / ops.maximum(norm, self.training.clip) / find_replica()[1]
-        super().apply([x * factor for x in sums], trainable_variables)  # which adds them up again
+        factor = self.training.clip / ops.maximum(norm, self.training.clip)
+        steps = [x * factor for x in sums]
+        # 2) Compute the changes of all matrices at once, so that those of one shape share products.
+        indices = map(self._get_variable_index, trainable_variables or self._trainable_variables)
+        places = {place: index for place, index in enumerate(indices) if index in self._n_joint}
+        gradients = [steps[place] for place in places]
+        momentums = [self._momentums[index] for index in places.values()]
+        for momentum, gradient in zip(momentums, gradients, strict=True):
+            self.assign_add(momentum, (1 - MOMENTUM) * (gradient - momentum))
+        n_joint = [self._n_joint[index] for index in places.values()]
+        changes = compute_muon_changes(gradients, momentums, n_joint)
+        for place, change in zip(places, changes, strict=True):
+            steps[place] = change
+        # 3) Decay and change the weights. Keras adds over the replicas once more.
+        super().apply([x / n_replicas for x in steps], trainable_variables)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        index = self._get_variable_index(variable)
-        if index not in self._n_joint:
+        if self._get_variable_index(variable) in self._n_joint:  # the change that `apply` computed
+            self.assign_sub(variable, learning_rate * gradient)
+        else:
             super().update_step(gradient, variable, learning_rate)
-            return
-        momentum = self._momentums[index]
-        self.assign_add(momentum, (1 - MOMENTUM) * (gradient - momentum))
-        change = compute_muon_change(gradient, momentum, self._n_joint[index])
-        self.assign_sub(variable, learning_rate * change)
 
     def get_config(self) -> dict[str, Any]:
         return {"training": self.training.to_json(), "name": self.name}

@@ -1,6 +1,7 @@
 """The changes of matrices by Muon, on any backend."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras import ops
@@ -30,7 +31,26 @@ def orthogonalize(matrix: Any, n_joint: int = 1, *, product_dtype: str = "float3
     References:
         Amsel et al. 2025, https://arxiv.org/abs/2505.16932: how the polynomials are chosen.
     """
-    x = ops.stack(ops.split(matrix, n_joint, axis=1))  # (n_joint, rows, columns)
+    stack = ops.stack(ops.split(matrix, n_joint, axis=1))  # (n_joint, rows, columns)
+    parts = ops.unstack(_orthogonalize_stack(stack, product_dtype))
+    return ops.concatenate(parts, axis=1)
+
+
+def orthogonalize_all(matrices: Sequence[Any], n_joint: Sequence[int]) -> list[Any]:
+    """Returns what `orthogonalize` returns of each; those of one shape are multiplied at once."""
+    parts = [ops.split(x, n, axis=1) for x, n in zip(matrices, n_joint, strict=True)]
+    stacks: dict[tuple[int, int], list[Any]] = {}
+    for part in itertools.chain(*parts):
+        stacks.setdefault(tuple(part.shape), []).append(part)
+    found = {
+        shape: iter(ops.unstack(_orthogonalize_stack(ops.stack(stack), "float32")))
+        for shape, stack in stacks.items()
+    }
+    return [ops.concatenate([next(found[tuple(x.shape)]) for x in xs], axis=1) for xs in parts]
+
+
+def _orthogonalize_stack(x: Any, product_dtype: str) -> Any:
+    """Moves the singular values of a stack of matrices (n, rows, columns) to about 1."""
     is_tall = x.shape[1] > x.shape[2]
     if is_tall:  # the products are then as small as possible
         x = ops.swapaxes(x, 1, 2)
@@ -41,7 +61,7 @@ def orthogonalize(matrix: Any, n_joint: int = 1, *, product_dtype: str = "float3
         x = a * x + ops.matmul(b * gram + c * ops.matmul(gram, gram), x)
     if is_tall:
         x = ops.swapaxes(x, 1, 2)
-    return ops.cast(ops.concatenate(ops.unstack(x), axis=1), "float32")
+    return ops.cast(x, "float32")
 
 
 def compute_muon_change(
@@ -66,7 +86,24 @@ def compute_muon_change(
         Jordan et al. 2024, Muon, https://kellerjordan.github.io/posts/muon; the factor is that of
         Liu et al. 2025, https://arxiv.org/abs/2502.16982, equation 4.
     """
-    direction = gradient + MOMENTUM * (momentum - gradient)
-    rows, columns = direction.shape
-    factor = SCALE * max(rows, columns // n_joint) ** 0.5
-    return factor * orthogonalize(direction, n_joint)
+    direction = _compute_direction(gradient, momentum)
+    return _find_factor(direction, n_joint) * orthogonalize(direction, n_joint)
+
+
+def compute_muon_changes(
+    gradients: Sequence[Any], momentums: Sequence[Any], n_joint: Sequence[int]
+) -> list[Any]:
+    """Returns `compute_muon_change` of each; matrices of one shape are multiplied at once."""
+    directions = list(map(_compute_direction, gradients, momentums))
+    found = orthogonalize_all(directions, n_joint)
+    factors = map(_find_factor, directions, n_joint)
+    return [factor * matrix for factor, matrix in zip(factors, found, strict=True)]
+
+
+def _compute_direction(gradient: Any, momentum: Any) -> Any:
+    return gradient + MOMENTUM * (momentum - gradient)
+
+
+def _find_factor(matrix: Any, n_joint: int) -> float:
+    rows, columns = matrix.shape
+    return SCALE * max(rows, columns // n_joint) ** 0.5
