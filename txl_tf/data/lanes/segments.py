@@ -114,6 +114,7 @@ def check_batches(x: Any, batch_size: int | None, n_rows: int) -> int | None:
 
     Returns the `batch_size` for Keras: B with arrays, and `None` with all other data.
     """
+    is_array = False
     if isinstance(x, keras.utils.PyDataset):
         ends = {0, (x.num_batches or 1) - 1}  # the last batch may be smaller
         found = {keras.tree.flatten(x[index])[0].shape[0] for index in ends}
@@ -123,6 +124,7 @@ def check_batches(x: Any, batch_size: int | None, n_rows: int) -> int | None:
         first = keras.tree.flatten(x)[0]
         if not hasattr(first, "shape"):  # a generator
             return None
+        is_array = True
         found = {batch_size or n_rows, first.shape[0] % n_rows or n_rows}
     wrong = found - {n_rows}
     if wrong:
@@ -132,4 +134,4 @@ def check_batches(x: Any, batch_size: int | None, n_rows: int) -> int | None:
             f"all batches must have {n_rows} rows. Received: {received}. A tf.data.Dataset has "
             f"them after .batch({n_rows}, drop_remainder=True). Also, {LANES}"
         )
-    return None if hasattr(x, "element_spec") or isinstance(x, keras.utils.PyDataset) else n_rows
+    return n_rows if is_array else None
