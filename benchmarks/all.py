@@ -12,8 +12,7 @@ them with commit, machine, and date; blocks such as
 <!-- end of figures -->
 
 in README.md and the pages show them. `--text_dir` has the files `train.txt` and `valid.txt`. The
-measurements demo and step_files need the extras litert and onnx, server needs serve, and compilers
-needs compilers.
+measurements demo and step_files need the extras litert and onnx, and server needs serve.
 """
 
 import datetime
@@ -75,9 +74,6 @@ MEASUREMENTS = {
     "ablation": Measurement(
         "benchmarks.ablation --steps 1000 --positions 500 --eval_tokens 50000 "
         "--work_dir {work}/ablation --plot docs/img/ablation.png"
-    ),
-    "compilers": Measurement(
-        "benchmarks.compiled_presets --effort=-1 --json {work}/compiled-presets.json"
     ),
     "damaged_files": Measurement("tests.soak.damaged_files --files 100000"),
     "server": Measurement("tests.soak.server_clients --scores 2000000"),

@@ -14,7 +14,7 @@ from txl_tf.errors import COMMANDS
 
 GROUPS = {
     "Data": ("prepare", "inspect"),
-    "Train": ("train", "train_tpu", "average"),
+    "Train": ("train", "train_tpu", "average", "check"),
     "Evaluate and analyze": ("evaluate", "context", "attention", "page", "samples", "harness"),
     "Generate and deploy": ("generate", "score", "serve", "export"),
     "Migrate from the 2019 release": ("import_release", "verify_release", "export_release"),

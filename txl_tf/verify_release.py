@@ -66,7 +66,8 @@ def verify_release(options: flags.FlagValues) -> bool:
     from txl_tf.release import comparison, load_model
     from txl_tf.release.hub import is_hub_folder
     from txl_tf.release.infer import describe_config, infer_config
-    from txl_tf.release.weights import SCOPE, find_release_checkpoint, list_entries, read_weights
+    from txl_tf.release.names import SCOPE, list_entries
+    from txl_tf.release.weights import find_release_checkpoint, read_weights
 
     if is_hub_folder(options.source):
         raise UserError(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from txl_tf.release import reference
-from txl_tf.release.weights import SCOPE, list_entries
+from txl_tf.release.names import SCOPE, list_entries
 
 
 class TextTrace(NamedTuple):

@@ -8,7 +8,7 @@ from places import GOLDEN
 
 from txl_tf.config import ModelConfig
 from txl_tf.model import TransformerXL
-from txl_tf.release.weights import SCOPE, list_entries
+from txl_tf.release.names import SCOPE, list_entries
 from txl_tf.runs.checkpoint_writer import write_tensors
 
 DATA = GOLDEN / "data"

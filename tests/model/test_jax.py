@@ -13,7 +13,8 @@ from small_lstm import STARTS as STARTS_OF_LSTM
 from small_lstm import make_model as make_recurrent
 
 from txl_tf.model import TransformerXL
-from txl_tf.release.weights import SCOPE, list_entries, load_model
+from txl_tf.release.names import SCOPE, list_entries
+from txl_tf.release.weights import load_model
 from txl_tf.training.step import compute_gradients
 
 # float32, summed in another order; the golden numbers themselves hold 2e-5 and 1e-4.

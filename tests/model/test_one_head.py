@@ -10,7 +10,7 @@ from txl_tf.cached_model import CachedModel
 from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.language_model import LanguageModel
 from txl_tf.release import reference
-from txl_tf.release.weights import SCOPE, list_entries
+from txl_tf.release.names import SCOPE, list_entries
 
 # Rows B, segment T, head H and S keys for which (B, 1, T, H) times (1, S, H) came out wrong.
 BATCH, TGT_LEN, MEM_LEN, D_HEAD, N_SEGMENTS = 4, 16, 17, 8, 2

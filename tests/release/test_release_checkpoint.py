@@ -11,7 +11,7 @@ from small_release import write_checkpoint
 from txl_tf.config import ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.release import load_model
-from txl_tf.release.weights import SCOPE, list_entries
+from txl_tf.release.names import SCOPE, list_entries
 
 FOLDER = GOLDEN / "model"
 

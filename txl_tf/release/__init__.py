@@ -1,17 +1,27 @@
-"""Reads models, vocabularies and data of the 2019 release and of Hugging Face transformers."""
+"""Reads models, vocabularies and data of the 2019 release and of Hugging Face transformers.
 
-from txl_tf.release.corpus import Corpus, load_vocabulary, read_corpus
-from txl_tf.release.hub import is_hub_folder, load_hub_model, read_hub_config, read_hub_vocabulary
-from txl_tf.release.weights import list_entries, load_model
+Submodules are imported when they are first used: `names` and `reference` need no TensorFlow.
+"""
 
-__all__ = [
-    "Corpus",
-    "is_hub_folder",
-    "list_entries",
-    "load_hub_model",
-    "load_model",
-    "load_vocabulary",
-    "read_corpus",
-    "read_hub_config",
-    "read_hub_vocabulary",
-]
+import importlib
+from typing import Any
+
+_PLACES = {
+    "Corpus": "corpus",
+    "is_hub_folder": "hub",
+    "list_entries": "names",
+    "load_hub_model": "hub",
+    "load_model": "weights",
+    "load_vocabulary": "corpus",
+    "read_corpus": "corpus",
+    "read_hub_config": "hub",
+    "read_hub_vocabulary": "hub",
+}
+
+__all__ = list(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'txl_tf.release' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"txl_tf.release.{_PLACES[name]}"), name)

@@ -22,8 +22,9 @@ from txl_tf.data.text.learning import LearningOptions
 from txl_tf.data.text.vocabulary import Vocabulary, read_vocabulary_file
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.model import TransformerXL
+from txl_tf.release.names import list_entries
 from txl_tf.release.torch_file import read_torch_file
-from txl_tf.release.weights import check_shapes, escape_name, list_entries
+from txl_tf.release.weights import check_shapes, escape_name
 
 MODEL_TYPE = "transfo-xl"
 _CONFIG_NAME = "config.json"

@@ -17,12 +17,11 @@ from txl_tf.model import TransformerXL
 from txl_tf.release.corpus import read_corpus
 from txl_tf.release.hub import is_hub_folder, load_hub_model, read_hub_vocabulary
 from txl_tf.release.infer import infer_config
+from txl_tf.release.names import SCOPE, list_entries
 from txl_tf.release.weights import (
     GLOBAL_STEP,
-    SCOPE,
     SLOTS,
     find_release_checkpoint,
-    list_entries,
     load_model,
     open_release_checkpoint,
     read_global_step,

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from txl_tf.config import SHAPELESS, ModelConfig
 from txl_tf.errors import UserError
-from txl_tf.release.weights import SCOPE, open_release_checkpoint, read_weight_shapes
+from txl_tf.release.names import SCOPE
+from txl_tf.release.weights import open_release_checkpoint, read_weight_shapes
 
 _MIN_BYTES = 2  # of a number; checkpoints of the release have 4
 Shapes = Mapping[str, tuple[int, ...]]

@@ -24,6 +24,7 @@ CHECKPOINTS_NAME = "checkpoints"
 PREFIX = "ckpt"
 DAMAGED = "damaged-"  # prefix of the names of files that were set aside
 BEST, NEWEST = "best", "newest"
+RELEASE_SCOPE = "transformer/"  # the scope of all weights in checkpoints of the 2019 release
 WEIGHTS_NAME = "model.safetensors"  # the weights alone, in a folder without checkpoints
 WEIGHTS_FORMAT = "txl_tf"  # under the key `format`, by which readers of other libraries know files
 

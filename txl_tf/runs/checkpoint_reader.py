@@ -31,6 +31,7 @@ from txl_tf.errors import UserError, explain, name_program
 from txl_tf.runs.checkpoint_files import (
     CHECKPOINTS_NAME,
     PREFIX,
+    RELEASE_SCOPE,
     check_checkpoint_path,
     find_checkpoint,
     is_there,
@@ -44,7 +45,6 @@ from txl_tf.segment_model import SegmentModel
 
 # Errors raised while reading a file that is truncated, modified or missing.
 DAMAGE = (tf.errors.OpError, IndexError, RuntimeError)
-RELEASE_SCOPE = "transformer/"  # the scope of all weights of the 2019 release
 CONFIG_GROUP, ORIGIN_GROUP, AVERAGES_GROUP = "config", "origin", "averages"
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"  # of the keys that a `tf.train.Checkpoint` writes
 

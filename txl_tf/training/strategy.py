@@ -2,6 +2,7 @@
 
 import socket
 import urllib.error
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -38,7 +39,7 @@ def make_gpu_strategy(
     if cluster:
         return _make_cluster_strategy(cluster, gpus, connect_minutes)
     if gpus:
-        return tf.distribute.MirroredStrategy([f"GPU:{index}" for index in range(len(gpus))])
+        return make_device_strategy([f"GPU:{index}" for index in range(len(gpus))])
     return _make_cpu_strategy(cpu_replicas)
 
 
@@ -110,11 +111,16 @@ def make_tpu_strategy(
         ) from error
 
 
+def make_device_strategy(devices: Sequence[str]) -> tf.distribute.MirroredStrategy:
+    """Returns a strategy with a replica on each logical device, such as "GPU:0"."""
+    return tf.distribute.MirroredStrategy(devices)
+
+
 def _make_cpu_strategy(n_replicas: int) -> tf.distribute.MirroredStrategy:
     """Returns a strategy over parts of the CPU."""
     if n_replicas > 1:
         _divide_cpu(n_replicas)
-    return tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(n_replicas)])
+    return make_device_strategy([f"CPU:{index}" for index in range(n_replicas)])
 
 
 def _divide_cpu(n_devices: int) -> None:
