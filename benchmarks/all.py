@@ -56,7 +56,6 @@ MEASUREMENTS = {
     "latency": Measurement("benchmarks.latency"),
     "windows": Measurement("benchmarks.windows --plot docs/lab/speed.png"),
     "prepare": Measurement("benchmarks.prepare"),
-    "lookup": Measurement("benchmarks.speculation --precisions float32,int8"),
     "step_files": Measurement("benchmarks.off_python"),
     "demo": Measurement("benchmarks.demo --run {work}/demo"),
     "replicas": Measurement("benchmarks.curves --output docs/lab/replicas.png"),

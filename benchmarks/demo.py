@@ -28,7 +28,7 @@ from txl_tf.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = "pydoc"  # the model that comes with the package
-# Found by `python -m txl_tf.evaluate --run runs/demo --tune`.
+# The best of a few that were tried on the split valid.
 TUNED = DynamicConfig(learning_rate=2e-4, decay=0.04)
 CONTEXTS = ("--first_context=32", "--delta=32", "--max_context=320", "--positions=500")
 N_TOKENS = 3000  # of the comparison of files, which read one token at a time

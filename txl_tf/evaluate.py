@@ -6,7 +6,6 @@ python -m txl_tf.evaluate --run runs/text8 --preset sota
 import dataclasses
 import functools
 import json
-import math
 import sys
 from typing import TYPE_CHECKING
 
@@ -32,16 +31,13 @@ from txl_tf.cli.run_flags import (
     open_run_records,
 )
 from txl_tf.config import DynamicConfig, EvalConfig
-from txl_tf.config.dynamic import DYNAMIC_RECIPES
 from txl_tf.errors import UserError
 from txl_tf.pretrained import is_pretrained
 from txl_tf.runs.folder import RunConfig, read_run_config, read_run_vocabulary
 
 if TYPE_CHECKING:
-    from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
     from txl_tf.data.records.reading import Records
     from txl_tf.scoring.dynamic_evaluation import AdaptingReader
-    from txl_tf.scoring.evaluator import Evaluator
     from txl_tf.segment_model import SegmentModel
 
 SOTA = "sota"
@@ -102,19 +98,11 @@ def define_dynamic_flags(options: flags.FlagValues) -> None:
         "it. The run is not changed. One lane, unless --lanes is given."
     )
     define("dynamic", bool, False, text)
-    text = "Published settings of a dynamic evaluation, with their segment and span."
-    define("dynamic_recipe", str, None, text, choices=tuple(DYNAMIC_RECIPES))
-    otherwise = "that of --dynamic_recipe, or of the rule"
-    define_config_flags(options, DynamicConfig, prefix=_DYNAMIC, otherwise=otherwise)
-    text = (
-        "Search the learning rate and the decay of --dynamic on the split, by default valid, and "
-        "print the flags with the lowest loss."
-    )
-    define("tune", bool, False, text)
+    define_config_flags(options, DynamicConfig, prefix=_DYNAMIC, otherwise="that of the rule")
 
 
 def evaluate_run(options: flags.FlagValues) -> None:
-    """Evaluates a run and appends its score to `evaluations.jsonl`, or searches rates (`tune`)."""
+    """Evaluates a run and appends its score to `evaluations.jsonl`."""
     if options.warm_len is not None and not options.warm_lanes:
         raise flags.Error("--warm_len cannot be used with --warm_lanes=false")
     _check_stride(options)
@@ -141,7 +129,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
     found = read_run_config(options.run)
     preset, base = choose_preset(options.preset, found)
     config = dataclasses.replace(found, evaluation=_choose_evaluation(options, base))
-    default = "test" if "test" in records.splits and not options.tune else "valid"
+    default = "test" if "test" in records.splits else "valid"
     split = options.split or default
     check_data(records, config, model_dir=options.run, split=split)
     say = functools.partial(print, file=sys.stderr if options.json else sys.stdout)
@@ -169,9 +157,6 @@ def evaluate_run(options: flags.FlagValues) -> None:
     if lanes.n_lanes < config.evaluation.eval_batch_size:
         say(f"Split {split} has only {lanes.n_lanes} segments: that many lanes are used.")
     say(f"Scoring {split} with {describe_evaluation(config.evaluation, lanes)}.")
-    if options.tune:
-        _tune(evaluator, lanes, options.max_segments)
-        return
     is_shipped = is_pretrained(options.run)
     if is_shipped:
         say("The score is not recorded: nothing is written into the package.")
@@ -195,8 +180,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
 
 def _choose_evaluation(options: flags.FlagValues, base: EvalConfig) -> EvalConfig:
     """Returns the config of the evaluation: that of the preset or of the run, with the flags."""
-    recipe = DYNAMIC_RECIPES.get(options.dynamic_recipe)
-    evaluation = override_evaluation(recipe.evaluation if recipe else base, options)
+    evaluation = override_evaluation(base, options)
     if options.stride is not None:
         evaluation = dataclasses.replace(evaluation, mem_len=0, same_length=False)
     if options.dynamic and options.lanes is None:
@@ -219,59 +203,22 @@ def _make_reader(
     return make_adapting_reader(model, config, dynamic, records, jit=options.jit)
 
 
-def _tune(evaluator: "Evaluator", lanes: "EvaluationLanes", max_segments: int | None) -> None:
-    """Searches the rates of dynamic evaluation, prints the search, and the flags of the best."""
-    from txl_tf.scoring.dynamic_evaluation import Trial, search_rates
-
-    def show(trial: Trial) -> None:
-        name, dynamic = "static", trial.dynamic
-        if dynamic is not None:
-            name = f"learning_rate {dynamic.learning_rate:.3g}, decay {dynamic.decay:.3g}"
-        found = f"{trial.nats:.5f} nats" if math.isfinite(trial.nats) else "diverged"
-        print(f"{name:<40} {found}", flush=True)
-
-    static, *_, best = search_rates(evaluator, lanes, max_segments=max_segments, report=show)
-    print(f"Best, with {1 - best.nats / static.nats:.2%} less loss than static:")
-    assert best.dynamic is not None
-    print(format_dynamic_flags(best.dynamic))
-
-
 def check_dynamic_flags(options: flags.FlagValues) -> None:
     """Checks that the flags of dynamic evaluation fit together and fit the other flags."""
-    names = ["dynamic_recipe", "tune", *name_flags(DynamicConfig, _DYNAMIC).values()]
-    given = [name for name in names if options[name].present and options[name].value is not False]
+    names = name_flags(DynamicConfig, _DYNAMIC).values()
+    given = [name for name in names if options[name].present]
     if given and not options.dynamic:
         raise flags.Error(f"--{given[0]} needs --dynamic")
     if not options.dynamic:
         return
     if options.stride is not None:
         raise flags.Error("--stride cannot be used with --dynamic, which reads a text once")
-    if options.dynamic_recipe and options.preset:
-        raise flags.Error("--preset cannot be used with --dynamic_recipe, which has its own span")
-    if options.tune and options.json:
-        raise flags.Error("--json cannot be used with --tune, which prints its search")
-    if options.tune and options.dynamic_learning_rate == 0:
-        raise flags.Error("--dynamic_learning_rate must be positive with --tune")
 
 
 def choose_dynamic_config(options: flags.FlagValues) -> DynamicConfig:
     """Returns the settings of dynamic evaluation that the flags choose."""
-    recipe = DYNAMIC_RECIPES.get(options.dynamic_recipe)
-    base = recipe.dynamic if recipe else DynamicConfig(options.dynamic_rule or "rms")
+    base = DynamicConfig(options.dynamic_rule or "rms")
     return reraise_as_flag_error(override, base, options, prefix=_DYNAMIC)
-
-
-def format_dynamic_flags(dynamic: DynamicConfig) -> str:
-    """Returns the flags that give settings.
-
-    >>> format_dynamic_flags(DynamicConfig("sgd", 0.05, 0.01))
-    '--dynamic --dynamic_rule=sgd --dynamic_learning_rate=0.05 --dynamic_decay=0.01'
-    """
-    names = ["rule", "learning_rate", "decay"]
-    names += ["epsilon", "n_batches"] if dynamic.has_statistics else []
-    values = {name: getattr(dynamic, name) for name in names}
-    texts = {k: f"{v:g}" if isinstance(v, float) else v for k, v in values.items()}
-    return " ".join(["--dynamic", *(f"--{_DYNAMIC}{name}={texts[name]}" for name in names)])
 
 
 def _check_stride(options: flags.FlagValues) -> None:

@@ -23,7 +23,6 @@ from txl_tf.cli.run_flags import (
     check_seeds,
     choose_run,
     define_candidate_flags,
-    define_draft_flag,
     define_mask_flag,
     define_precision_flag,
     define_run_flags,
@@ -73,7 +72,6 @@ def define_flags() -> flags.FlagValues:
     define("ban", str, None, text, multiple=True)
     text = f"Symbol, or text of any length, at which generation ends. {escapes}"
     define("stop", str, [], text, multiple=True)
-    define_draft_flag(options)
     define_mask_flag(options)
     define_precision_flag(options)
     text = "Tokenize the prompt as WikiText was, for its word models."
@@ -97,7 +95,6 @@ def generate_text(options: flags.FlagValues) -> None:
         "banned": _read_texts("ban", options.ban),
         "stops": _read_texts("stop", options.stop),
         "mask_empty_memory": options.mask_empty_memory,
-        "draft_len": options.draft_len,
     }
     choose_run(options)
     prompts = [] if options.interactive else _read_prompts(options)

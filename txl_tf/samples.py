@@ -19,7 +19,6 @@ from txl_tf.cli.run_flags import (
     check_seeds,
     choose_run,
     define_candidate_flags,
-    define_draft_flag,
     define_precision_flag,
     define_records_flag,
     define_run_flags,
@@ -36,7 +35,7 @@ from txl_tf.progress import Bar
 if TYPE_CHECKING:
     from txl_tf.language_model import LanguageModel
 
-_SETTINGS = ("length", "samples", "temperature", "top_k", "seed", "precision", "draft_len")
+_SETTINGS = ("length", "samples", "temperature", "top_k", "seed", "precision")
 _STYLE = read_asset("samples_page.css")
 
 
@@ -68,14 +67,13 @@ class Job(NamedTuple):
         """Yields the names and the values of the facts that people read."""
         settings = self.settings
         top_k = f"top_k {settings['top_k']}" if settings["top_k"] else "all tokens"
-        draft = f", draft_len {settings['draft_len']}" if settings["draft_len"] else ""
         drawn = f"drawn at random with seed {settings['seed']}, not selected"
         sampling = f"{top_k}, temperature {settings['temperature']:g}, {settings['precision']}"
         yield "run", f"{self.run}, step {self.step:,}"
         yield "span", self.span
         yield "data", f"{self.dataset}, split {self.split}: {self.split_tokens:,} {self.level}s"
         yield "contexts", f"{self.context_len:,} consecutive tokens, {drawn}"
-        yield "generation", f"{settings['length']:,} tokens, {sampling}{draft}"
+        yield "generation", f"{settings['length']:,} tokens, {sampling}"
 
     def list_texts(self, sample: Sample) -> Iterator[tuple[str, str, str]]:
         """Yields name, length and text of the three parts of a sample."""
@@ -110,7 +108,6 @@ def define_flags() -> flags.FlagValues:
     define_second_name(options, "length", "max_new_tokens")
     define_candidate_flags(options, temperature=1.0)  # as in the paper
     define_seed_flags(options, samples=3)
-    define_draft_flag(options)
     define_precision_flag(options)
     text = "File for a page with the three texts of each sample beside each other."
     define("html", str, None, text, is_path=True)
@@ -202,7 +199,6 @@ def draw_samples(
                 seed=seed,
                 temperature=options.temperature,
                 top_k=options.top_k,
-                draft_len=options.draft_len,
             )
             for _ in session.draw_pieces(options.max_new_tokens):
                 bar.update(len(session.added[0]) - bar.n)

@@ -101,9 +101,9 @@ def test_settings_reach_the_model(marked, monkeypatch, tmp_path):
 
     monkeypatch.setattr(txl_tf.LanguageModel, "start", look)
     path = marked / "checkpoints" / "ckpt-0"
-    arguments = ("--top_k=0", "--draft_len=3", "--precision=int8", f"--checkpoint={path}")
+    arguments = ("--top_k=0", "--precision=int8", f"--checkpoint={path}")
     draw(marked, tmp_path, *arguments, "--temperature=0.7", "--samples=1", "--length=3")
-    options = {"seed": 0, "temperature": 0.7, "top_k": 0, "draft_len": 3}
+    options = {"seed": 0, "temperature": 0.7, "top_k": 0}
     assert seen == [("int8", options)]
     arguments = ("--top_k=2", f"--checkpoint={path}-missing-7")
     assert call(marked, *arguments) == 1
@@ -174,7 +174,7 @@ class Page(html.parser.HTMLParser):
 
 def make_job(**fields):
     settings = {"length": 7, "temperature": 0.5, "top_k": 0, "seed": 3}
-    settings |= {"precision": "int8", "draft_len": 5}
+    settings |= {"precision": "int8"}
     job = Job("r<u>n", 1500, "tgt_len 5", "tiny", "byte", "test", 9000, 13, settings)
     return job._replace(**fields)
 

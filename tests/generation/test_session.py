@@ -88,7 +88,7 @@ def test_texts_of_all_lengths_are_read_by_one_function():
     session = Session(generator, prompts, sampling, [0])
     for length in (3, 50, 90):
         session.read(np.ones(length, np.int32))
-    loop, _ = generator.begin(prompts, sampling, 0)
+    loop, _ = generator.begin(prompts, sampling)
     assert loop.replay.experimental_get_tracing_count() == 1
 
 

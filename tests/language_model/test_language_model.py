@@ -120,7 +120,6 @@ def test_a_text_continues_with_the_space_between_two_words(lm):
         ({"stops": {"the": 1}}, r"`stops` must be a list. Received: {'the': 1}"),
         ({"stops": [3]}, r"`stops` must be texts of at least one character. Received: 3"),
         ({"banned": 3}, r"`banned` must be a list. Received: 3"),
-        ({"draft_len": 2.0}, r"`draft_len` must be an integer from 0"),
         ({"repetition_penalty": 0.5}, r"`repetition_penalty` must be a number of 1"),
         ({"banned": ["dog"]}, r"'dog' is neither a symbol of the vocabulary nor"),
         ({"banned": WORDS.symbols}, r"`banned` must leave at least one token. Received: all 7"),

@@ -1,4 +1,4 @@
-"""`python -m txl_tf.evaluate --dynamic` and its search."""
+"""`python -m txl_tf.evaluate --dynamic`."""
 
 import json
 
@@ -16,7 +16,6 @@ from small_commands import (
 
 from benchmarks.flag_texts import keep_last
 from txl_tf import evaluate
-from txl_tf.config.dynamic import DYNAMIC_RECIPES
 from txl_tf.data import Vocabulary, write_records
 
 pytestmark = pytest.mark.slow
@@ -72,27 +71,6 @@ def test_the_table_names_rule_and_lanes(run, capsys):
     out = capsys.readouterr().out
     assert "dynamic     rule sgd, learning_rate 0.1, decay 0.003\n" in out
     assert "lanes       1\n" in out
-
-
-def test_a_search_prints_the_flags_of_its_best_evaluation(run, capsys):
-    assert call(run, *STEPS, "--tune", "--max_segments=5", "--dynamic_learning_rate=1e-3") == 0
-    lines = capsys.readouterr().out.splitlines()
-    trials = [float(line.split()[-2]) for line in lines if line.endswith(" nats")]
-    assert min(trials) < trials[0]  # which is static
-    assert lines[-2].startswith("Best, with ")
-    found = lines[-1].split()
-    assert "--dynamic_rule=rms" in found
-    valid = call_json(capsys, run, *found, "--jit=none", "--split=valid", "--max_segments=5")
-    assert valid["loss_nats"] == pytest.approx(min(trials), abs=1e-5)
-
-
-def test_a_recipe_has_its_own_span(run, capsys):
-    recipe = DYNAMIC_RECIPES["wt103"]
-    flags = ("--dynamic_recipe=wt103", "--dynamic_n_batches=2", "--jit=none")
-    found = call_json(capsys, run, "--dynamic", *flags, "--mem_len=11")
-    assert found["evaluation"]["clamp_len"] == recipe.evaluation.clamp_len
-    assert found["evaluation"]["mem_len"] == 11
-    assert found["dynamic"] == recipe.dynamic.to_json() | {"n_batches": 2}
 
 
 def test_a_run_without_a_training_split_needs_another_rule(run, tmp_path, capsys):

@@ -54,14 +54,9 @@ def test_int8_generates_the_text_of_the_quantized_model(run, capsys):
     assert capsys.readouterr().out == f"so it{text}\n"
 
 
-@pytest.mark.slow
-def test_drafts_give_the_same_text(run, capsys):
-    arguments = ["--prompt=so it so it so it", "--length=12", "--temperature=0.3"]
-    texts = []
-    for draft_len in (0, 5):
-        assert call(run, *arguments, f"--draft_len={draft_len}") == 0
-        texts.append(capsys.readouterr().out)
-    assert texts[0] == texts[1]
+def test_a_flag_that_is_gone_says_why(run, capsys):
+    assert call(run, "--prompt=so it", "--draft_len=5") == 2
+    assert "--draft_len is gone: prompt lookup gained only" in capsys.readouterr().err
 
 
 def test_the_prompt_may_come_by_standard_input(run, capsys, monkeypatch):

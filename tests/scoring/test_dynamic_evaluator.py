@@ -10,7 +10,7 @@ from tables import slow_after
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.errors import UserError
-from txl_tf.scoring.dynamic_evaluation import AdaptingReader, DivergedError, make_adapting_reader
+from txl_tf.scoring.dynamic_evaluation import AdaptingReader, make_adapting_reader
 from txl_tf.scoring.evaluator import Evaluator
 
 TEXT = Text(np.random.default_rng(3).integers(0, 13, 97), [0, 17, 31, 60])
@@ -86,7 +86,7 @@ def test_nothing_is_learned_from_what_warms_a_lane():
 
 
 def test_weights_that_diverge_are_an_error():
-    with pytest.raises(DivergedError, match=r"the weights diverge. Received: learning_rate=1e\+30"):
+    with pytest.raises(UserError, match=r"the weights diverge. Received: learning_rate=1e\+30"):
         make_evaluator(make_model(), DynamicConfig("sgd", 1e30, 0.0)).score(TEXT)
 
 

@@ -21,7 +21,6 @@ IDS = np.random.default_rng(3).integers(7, size=3 * TGT_LEN + 1).astype(np.int32
 N_COUNTED = 3  # targets of the last segment; the others are masked
 RULES = [
     DynamicConfig("rms", 0.01, 0.3, 0.02, 7),
-    DynamicConfig("rms2019", 0.01, 0.3, 0.02, 7),
     DynamicConfig("sgd", 0.05, 0.3),
 ]
 
@@ -52,9 +51,6 @@ def change(config, weight, start, gradient, total, mean):
     eta, decay, epsilon = config.learning_rate, config.decay, config.epsilon
     if config.rule == "sgd":
         return weight + decay * (start - weight) - eta * gradient
-    if config.rule == "rms2019":
-        root = np.sqrt(total)
-        return weight - (eta * gradient / (root + epsilon) + decay * root * (weight - start))
     root = np.sqrt(total / config.n_batches)
     rate = np.minimum(root / mean, 1 / decay)
     return weight + decay * rate * (start - weight) - eta * gradient / (root + epsilon)
@@ -127,7 +123,7 @@ def test_the_mean_is_that_of_the_tensors_means():
 
 def test_a_masked_segment_only_returns_the_weights():
     model = make_model("relative", **TINY)
-    adapting = AdaptingReader(model, SPAN, RULES[2], jit="none")
+    adapting = AdaptingReader(model, SPAN, RULES[1], jit="none")
     weight, source = adapting.model.trainable_variables[3], model.trainable_variables[3]
     weight.assign_add(0.1 * np.ones(weight.shape))
     adapting.read(cut_segment(0, 0), None)

@@ -24,6 +24,12 @@ _CONVERSIONS: dict[type, Callable[[str], Any]] = {
     list: flags.ListParser().parse,
 }
 _RULES = {int: "an integer", float: "a finite number", bool: "true or false"}
+# Flags that earlier versions had, and what to use instead.
+GONE = {
+    "draft_len": "prompt lookup gained only where a text repeats itself; leave it out",
+    "dynamic_recipe": "--dynamic has the rule of the paper, and --dynamic_learning_rate its rate",
+    "tune": "evaluate with several --dynamic_learning_rate, as docs/dynamic-evaluation.md shows",
+}
 OUTPUT = "Machine and output"  # the section of flags that programs share
 _UNBROKEN_SPACE = "\xa0"
 _PLACEHOLDERS = {str: "TEXT", int: "INTEGER", float: "NUMBER", list: "LIST"}
@@ -179,6 +185,8 @@ def parse_flags(
     except flags.UnrecognizedFlagError as error:
         common = [name for name in options if not getattr(options[name].parser, "rare", True)]
         name, own = error.flagname, list(options)
+        if name in GONE:
+            raise flags.Error(f"--{name} is gone: {GONE[name]}") from error
         hint = suggest(name, common, prefix="--") or suggest(name, own, prefix="--")
         raise flags.Error(f"unknown flag --{error.flagname}.{hint}") from error
     if positional is None and others:

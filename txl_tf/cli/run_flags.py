@@ -16,7 +16,6 @@ from txl_tf.config import (
     DEFAULT_TEMPERATURE,
     DEFAULT_TOP_K,
     KERNEL_DTYPES,
-    MAX_DRAFT_LEN,
     MAX_SAMPLING_SEED,
 )
 from txl_tf.data.files import is_remote
@@ -259,15 +258,6 @@ def check_seeds(options: flags.FlagValues) -> None:
             f"the last seed, --seed + --samples - 1, must be an integer <= {MAX_SAMPLING_SEED}. "
             f"Received: --seed={options.seed} --samples={options.samples}"
         )
-
-
-def define_draft_flag(options: flags.FlagValues) -> None:
-    """Defines the flag of prompt lookup."""
-    help_text = (
-        "Number of tokens to guess from the text itself and to verify at once; 0 for none. The "
-        "text is the same, up to rounding, and faster if it repeats itself. 7 is a good value."
-    )
-    define_flag(options, "draft_len", int, 0, help_text, lower_bound=0, upper_bound=MAX_DRAFT_LEN)
 
 
 def check_out_files(options: flags.FlagValues, *names: str) -> None:

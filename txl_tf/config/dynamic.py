@@ -1,16 +1,13 @@
 """The config of dynamic evaluation."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from txl_tf.config.base import Config, define_field, document_fields
-from txl_tf.config.span import EvalConfig
 
-# The rates of each rule: where a search begins, and the settings of a run that was not tuned.
+# The rates of each rule for a run that was not tuned.
 # The epsilon of `sgd` has no effect.
 _DEFAULT_RATES = {
     "rms": {"learning_rate": 1e-4, "decay": 0.01, "epsilon": 3e-4},
-    "rms2019": {"learning_rate": 1.5e-5, "decay": 24.0, "epsilon": 1e-4},
     "sgd": {"learning_rate": 0.1, "decay": 0.003, "epsilon": 3e-4},
 }
 DYNAMIC_RULES = tuple(_DEFAULT_RATES)
@@ -24,19 +21,16 @@ class DynamicConfig(Config):
     Letters: g is the gradient of a segment's mean loss, S the root of the mean of its square over
     batches of the training split, W the weight and W_0 its value before the evaluation.
 
-        rms      W += min(decay * S / mean(S), 1) * (W_0 - W) - learning_rate * g / (S + epsilon)
-        rms2019  W += decay * S_n * (W_0 - W) - learning_rate * g / (S_n + epsilon)
-        sgd      W += decay * (W_0 - W) - learning_rate * g
+        rms  W += min(decay * S / mean(S), 1) * (W_0 - W) - learning_rate * g / (S + epsilon)
+        sgd  W += decay * (W_0 - W) - learning_rate * g
 
     `rms` is the rule of the paper, in which mean(S) is the mean over the weights (each a tensor) of
-    their means. `rms2019` is that of the authors' program of 2019: S_n is the root of the sum of
-    the squares over the batches, so it grows with their number.
+    their means.
 
     A rate that is `None` becomes that of the rule:
 
-        rms      learning_rate 1e-4, decay 0.01, epsilon 3e-4
-        rms2019  learning_rate 1.5e-5, decay 24, epsilon 1e-4
-        sgd      learning_rate 0.1, decay 0.003
+        rms  learning_rate 1e-4, decay 0.01, epsilon 3e-4
+        sgd  learning_rate 0.1, decay 0.003
 
     Raises:
         UserError: If a value is out of its range, or has no effect on the rule.
@@ -51,13 +45,13 @@ class DynamicConfig(Config):
     )
     epsilon: float = define_field(
         None,
-        "Constant added to the root mean square of the gradients in rms and rms2019. It bounds the "
+        "Constant added to the root mean square of the gradients in rms. It bounds the "
         "steps of weights that the training split hardly uses.",
         kind=float,
     )
     n_batches: int = define_field(
         200,
-        "Number of segments of the training split whose gradients rms and rms2019 average.",
+        "Number of segments of the training split whose gradients rms averages.",
         lower_bound=1,
     )
 
@@ -92,30 +86,3 @@ class DynamicConfig(Config):
             unused = {"epsilon": rates["epsilon"], "n_batches": type(self).n_batches}
             for name, value in unused.items():
                 self._check(getattr(self, name) == value, f"`{name}` has no effect with sgd")
-
-
-class DynamicRecipe(NamedTuple):
-    """A published dynamic evaluation, and its results."""
-
-    dynamic: DynamicConfig
-    evaluation: EvalConfig
-    published: str
-
-
-# Krause et al. 2019, from the settings published with their program. Its number of batches is that
-# of the training split in segments of 128, divided by 5,000.
-_LONG = EvalConfig(tgt_len=128, mem_len=3800, same_length=True, clamp_len=1000, eval_batch_size=1)
-_WORDS = EvalConfig(tgt_len=128, mem_len=1600, same_length=True, clamp_len=1000, eval_batch_size=1)
-DYNAMIC_RECIPES = {
-    "enwik8": DynamicRecipe(
-        DynamicConfig("rms2019", 1.2e-5, 24.0, 1e-4, 140), _LONG, "bpc 0.993 static, 0.940 dynamic"
-    ),
-    "text8": DynamicRecipe(
-        DynamicConfig("rms2019", 1.5e-5, 24.0, 1e-4, 140), _LONG, "bpc 1.085 static, 1.038 dynamic"
-    ),
-    "wt103": DynamicRecipe(
-        DynamicConfig("rms2019", 2e-6, 0.0, 1e-5, 161),
-        _WORDS,
-        "perplexity 18.3 static, 16.4 dynamic",
-    ),
-}

@@ -27,7 +27,6 @@ KERNEL_DTYPES = ("float32", "bfloat16", "int8")  # of the weights in inference
 
 DEFAULT_TEMPERATURE, DEFAULT_TOP_K = 0.95, 40  # of generation, in Python, programs and server
 MAX_SAMPLING_SEED = 2**63 - 1  # the generator of random numbers takes int64
-MAX_DRAFT_LEN = 32  # each draft length compiles a loop with as many rows
 
 
 @document_fields

@@ -40,7 +40,6 @@ class GenerationMixin:
         banned: str | Iterable[str] | None = None,
         stops: str | Iterable[str] = (),
         mask_empty_memory: bool = True,
-        draft_len: int = 0,
     ) -> Any:
         """Continues one or more prompts of any lengths.
 
@@ -57,7 +56,6 @@ class GenerationMixin:
             banned: See `start`.
             stops: See `start`.
             mask_empty_memory: See `start`.
-            draft_len: See `start`.
 
         Returns:
             The text added to the prompt, or ids (n,) int32 if the prompt is ids; a list for a list.
@@ -80,7 +78,6 @@ class GenerationMixin:
             banned=banned,
             stops=stops,
             mask_empty_memory=mask_empty_memory,
-            draft_len=draft_len,
         )
         for _ in session.draw_pieces(max_new_tokens):
             pass
@@ -99,7 +96,6 @@ class GenerationMixin:
         banned: str | Iterable[str] | None = None,
         stops: str | Iterable[str] = (),
         mask_empty_memory: bool = True,
-        draft_len: int = 0,
     ) -> Iterator[str]:
         """Returns an iterator over the text of `generate`, which yields it while it is generated.
 
@@ -118,7 +114,6 @@ class GenerationMixin:
             banned=banned,
             stops=stops,
             mask_empty_memory=mask_empty_memory,
-            draft_len=draft_len,
         )
         return session.stream(max_new_tokens)
 
@@ -134,7 +129,6 @@ class GenerationMixin:
         banned: str | Iterable[str] | None = None,
         stops: str | Iterable[str] = (),
         mask_empty_memory: bool = True,
-        draft_len: int = 0,
     ) -> Session:
         """Reads prompts and returns a session, which keeps the memory and can be continued.
 
@@ -155,9 +149,6 @@ class GenerationMixin:
                 after it, a word is not.
             mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019
                 release attends to them.
-            draft_len: Number of tokens to guess from the text itself and to verify at once (prompt
-                lookup), for a single prompt; 0 for none. The text stays the same, up to rounding,
-                and is drawn faster if it repeats itself; see docs/generating.md.
 
         Raises:
             UserError: See `generate`.
@@ -191,7 +182,6 @@ class GenerationMixin:
             seeds,
             vocabularies=[self.vocabulary if isinstance(p, str | bytes) else None for p in prompts],
             stops=found_stops,
-            draft_len=draft_len,
         )
 
     def _get_generator(self, mask_empty_memory: bool) -> Generator:

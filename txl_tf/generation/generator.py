@@ -7,9 +7,7 @@ import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel, CachedState
 from txl_tf.compilation import Recent
-from txl_tf.config import MAX_DRAFT_LEN
-from txl_tf.errors import UserError, check_integer
-from txl_tf.generation.prompt_lookup import LookupLoop
+from txl_tf.errors import UserError
 from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.token_loop import LoopState, TokenLoop, take_positions
 
@@ -36,7 +34,7 @@ class Generator:
             jit_compile=jit_compile,
             autograph=False,
         )
-        self._loops: Recent[tuple[int | None, bool, int], TokenLoop] = Recent(_MOST_LOOPS)
+        self._loops: Recent[tuple[int | None, bool], TokenLoop] = Recent(_MOST_LOOPS)
         # Variables: constants would become part of the compiled loops.
         self._positions = [tf.Variable(p, trainable=False) for p in take_positions(cached)]
 
@@ -47,27 +45,23 @@ class Generator:
             variable.assign(products)
 
     def begin(
-        self, prompts: Sequence[np.ndarray], sampling: SamplingConfig, draft_len: int = 0
+        self, prompts: Sequence[np.ndarray], sampling: SamplingConfig
     ) -> tuple[TokenLoop, LoopState]:
         """Reads prompts, (n,) int32 each, and returns the loop that continues them, and its state.
 
         Raises:
-            UserError: If there is no prompt, a prompt is empty, or `draft_len` is out of range.
+            UserError: If there is no prompt, or a prompt is empty.
         """
-        check_integer("draft_len", draft_len, 0, MAX_DRAFT_LEN)
         if not len(prompts):
             raise UserError("`prompts` must hold at least one prompt. Received: none")
         if not all(map(len, prompts)):
             raise UserError("`prompt` must hold at least one token. Received: an empty text")
-        loop = self._get_loop(sampling, draft_len if len(prompts) == 1 else 0)
+        loop = self._get_loop(sampling)
         seen = np.zeros((len(prompts), self.cached.model.config.n_token), bool)
-        history = np.full((len(prompts), loop.history_len), -1, np.int32)
         for row, prompt in enumerate(prompts):
             seen[row, prompt] = True
-            last = prompt[max(len(prompt) - loop.history_len, 0) :]
-            history[row, loop.history_len - len(last) :] = last
         state = self._read_prompts(prompts)
-        return loop, loop.begin(state, tf.constant(seen), tf.constant(history))
+        return loop, loop.begin(state, tf.constant(seen))
 
     def _read_prompts(self, prompts: Sequence[np.ndarray]) -> CachedState:
         """Returns the state after the prompts, which are read in segments."""
@@ -83,21 +77,19 @@ class Generator:
             state = self._read_segment(tf.constant(ids), state, tf.constant(counts))
         return state
 
-    def _get_loop(self, sampling: SamplingConfig, draft_len: int) -> TokenLoop:
+    def _get_loop(self, sampling: SamplingConfig) -> TokenLoop:
         """Returns the loop for the settings, which keeps its compiled functions."""
         config = self.cached.model.config
         n_candidates = sampling.count_candidates(config.n_token)
         # Without bins, settings that differ in this share one compiled loop.
         by_bins = bool(config.cutoffs) and sampling.draws_by_bins
-        key = (n_candidates, by_bins, draft_len)
         return self._loops.get_or_make(
-            key,
-            lambda: (LookupLoop if draft_len else TokenLoop)(
+            (n_candidates, by_bins),
+            lambda: TokenLoop(
                 self.cached,
                 self._positions,
                 n_candidates,
                 by_bins=by_bins,
                 is_compiled=self._jit_compile,
-                max_new=1 + draft_len,
             ),
         )

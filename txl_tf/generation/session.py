@@ -45,11 +45,9 @@ class Session:
         seeds: A seed for each text; no text depends on the others of the batch.
         vocabularies: The vocabulary of each text; `None` for a text given as ids.
         stops: The stops that end a text; `None` for none but the tokens in `sampling`.
-        draft_len: The number of tokens to draft; see `txl_tf.generation.prompt_lookup`.
 
     Raises:
-        UserError: If there is no prompt, a prompt is empty, or a seed or `draft_len` is out of
-            range.
+        UserError: If there is no prompt, a prompt is empty, or a seed is out of range.
     """
 
     def __init__(
@@ -61,11 +59,10 @@ class Session:
         *,
         vocabularies: Sequence[Vocabulary | None] | None = None,
         stops: Stops | None = None,
-        draft_len: int = 0,
     ):
         for seed in seeds:
             check_integer("seed", seed, 0, MAX_SAMPLING_SEED)
-        self._loop, self._state = generator.begin(prompts, sampling, draft_len)
+        self._loop, self._state = generator.begin(prompts, sampling)
         self._mem_len = generator.cached.span.mem_len
         self._n_token = generator.cached.model.config.n_token
         self._sampling = sampling.make_tensors(self._n_token)
@@ -118,11 +115,6 @@ class Session:
     def n_in_memory(self) -> list[int]:
         """The number of tokens of each text that the memory holds: its last ones."""
         return [min(len(ids), self._mem_len) for ids in self.ids]
-
-    @property
-    def n_passes(self) -> int:
-        """The number of passes over the weights since the prompts: one for each token or draft."""
-        return int(self._state.n_passes)
 
     @property
     def speeds(self) -> Speeds | None:

@@ -27,22 +27,18 @@ MAX_SINGLE_ROWS = 4  # for more rows, products with restored kernels are faster
 class LoopState(NamedTuple):
     """The state of the texts of a batch: a KV cache in ring buffers, and the last hidden state.
 
-    Each ring buffer has R = M + S slots if the loop reads at most S tokens at once. The next token
-    overwrites the oldest one, so reading a token moves no other. Rows and heads share one axis and
-    the slots of the keys come last, as the matrix products expect them: any other layout would be
-    copied for every token.
+    Each ring buffer has R = M + 1 slots. The next token overwrites the oldest one, so reading a
+    token moves no other. Rows and heads share one axis and the slots of the keys come last, as the
+    matrix products expect them: any other layout would be copied for every token.
     """
 
     keys: tuple[tf.Tensor, ...]  # (B N, H, R) for each layer
     values: tuple[tf.Tensor, ...]  # (B N, R, H) for each layer
     next_slot: tf.Tensor  # () int32, the ring-buffer slot of the next token
-    n_passes: tf.Tensor  # () int32, the number of passes over the weights since the prompts
     filled: tf.Tensor  # (B,) int32, the number of the M slots before `next_slot` that hold tokens
     hidden: tf.Tensor  # (B, D), of the last token read, which predicts the next token
     seen: tf.Tensor  # (B, V) bool, whether the text contains each token
     is_done: tf.Tensor  # (B,) bool, whether the text has ended
-    # (B, W) int32, the last W tokens, with -1 before the first; W = 0 for loops without look-up.
-    history: tf.Tensor
 
     def take_row(self, row: int) -> "LoopState":
         """Returns the state of one text."""
@@ -88,7 +84,6 @@ class TokenLoop:
         by_bins: Whether to compute only the bins of the softmax that are needed; for models with
             cutoffs, and sampling settings that allow it.
         is_compiled: Whether XLA compiles the loop.
-        max_new: The largest number S of tokens to read at once.
 
     Attributes:
         draw: `run` as a function that is compiled at its first call.
@@ -103,7 +98,6 @@ class TokenLoop:
         *,
         by_bins: bool = False,
         is_compiled: bool = False,
-        max_new: int = 1,
     ):
         self.cached = cached
         self.positions = positions
@@ -111,25 +105,15 @@ class TokenLoop:
         self.by_bins = by_bins
         self.is_compiled = is_compiled
         self.dtype = get_loop_dtype(cached)
-        self.max_new = max_new
-        self._ring_len = cached.span.mem_len + max_new
+        self._ring_len = cached.span.mem_len + 1
         compile_loop = functools.partial(tf.function, jit_compile=is_compiled, autograph=False)
         self.draw, self.replay = compile_loop(self.run), compile_loop(self.read_all)
 
-    @property
-    def history_len(self) -> int:
-        """The number W of tokens in the state's history."""
-        return 0
-
-    def begin(
-        self, state: CachedState, seen: tf.Tensor, history: tf.Tensor | None = None
-    ) -> LoopState:
-        """Returns the state after prompts that were read in segments; no `history` for W = 0."""
-        if history is None:
-            history = tf.zeros((tf.shape(seen)[0], 0), tf.int32)
+    def begin(self, state: CachedState, seen: tf.Tensor) -> LoopState:
+        """Returns the state after prompts that were read in segments."""
 
         def make_ring(states: tf.Tensor, order: tuple[int, ...]) -> tf.Tensor:
-            padded = tf.pad(states, [(0, 0), (0, 0), (0, self.max_new), (0, 0)])
+            padded = tf.pad(states, [(0, 0), (0, 0), (0, 1), (0, 0)])
             ring = tf.cast(tf.transpose(padded, order), self.dtype)
             return tf.reshape(ring, [-1, *ring.shape[2:]])
 
@@ -137,12 +121,10 @@ class TokenLoop:
             tuple(make_ring(keys, (0, 1, 3, 2)) for keys in state.keys),
             tuple(make_ring(values, (0, 1, 2, 3)) for values in state.values),
             tf.constant(self.cached.span.mem_len, tf.int32),
-            tf.constant(0),
             state.filled,
             tf.cast(state.last, self.dtype),
             seen,
             tf.zeros(tf.shape(state.filled), tf.bool),
-            history,
         )
 
     def run(
@@ -223,108 +205,74 @@ class TokenLoop:
 
     def read(self, tokens: tf.Tensor, state: LoopState, sampling: SamplingTensors) -> LoopState:
         """Reads one token of each text, (B,) int32, and returns the new state."""
-        return self.advance(self.read_tokens(tokens[:, None], state), tokens[:, None], 1, sampling)
-
-    def read_tokens(self, tokens: tf.Tensor, state: LoopState) -> LoopState:
-        """Reads S tokens of each text, (B, S) int32, in one pass over the weights.
-
-        Returns the state with the tokens in the next S slots, and with all their hidden states,
-        (B, S, D); `advance` completes it.
-        """
-        mask = self._make_mask(state, tokens.shape[1])
-        hidden = tf.cast(self.cached.model.embedding(tokens), self.dtype)
+        mask = self._make_mask(state)
+        hidden = tf.cast(self.cached.model.embedding(tokens[:, None]), self.dtype)  # (B, 1, D)
         keys, values = list(state.keys), list(state.values)
         with self._multiply_by_rows(state):
             for index in range(len(keys)):
                 hidden, keys[index], values[index] = self._read_layer(index, hidden, state, mask)
-        return state._replace(hidden=hidden, keys=tuple(keys), values=tuple(values))
+        is_token = tf.one_hot(
+            tokens, self.cached.model.config.n_token, on_value=True, off_value=False
+        )
+        is_stop = tf.reduce_any(tokens[:, None] == sampling.stops, axis=1)
+        return LoopState(
+            tuple(keys),
+            tuple(values),
+            next_slot=(state.next_slot + 1) % self._ring_len,
+            filled=tf.minimum(state.filled + 1, self.cached.span.mem_len),
+            hidden=hidden[:, 0],
+            seen=tf.logical_or(state.seen, is_token),
+            is_done=tf.logical_or(state.is_done, is_stop),
+        )
 
     def _read_layer(
         self, index: int, hidden: tf.Tensor, state: LoopState, mask: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns the output of a layer, (B, S, D), and its ring buffers with the new tokens."""
-        layer, n_new = self.cached.model.decoder_layers[index], hidden.shape[1]
+        """Returns the output of a layer, (B, 1, D), and its ring buffers with the new token."""
+        layer = self.cached.model.decoder_layers[index]
         n_heads, d_head = layer.attention.n_head, layer.attention.d_head
         projected = matmul_rows(hidden, layer.attention.qkv_kernel)
         query, key, value = (
-            tf.reshape(part, [-1, n_new, n_heads, d_head])
-            for part in tf.split(projected, 3, axis=-1)
+            tf.reshape(part, [-1, 1, n_heads, d_head]) for part in tf.split(projected, 3, axis=-1)
         )
-        keys, values = state.keys[index], state.values[index]
-        for token in range(n_new):
-            # Write before reading, so that the ring buffer is updated in place.
-            slot = (state.next_slot + token) % self._ring_len
-            keys = ops.slice_update(keys, [0, 0, slot], _merge(key[:, token])[:, :, None])
-            values = ops.slice_update(values, [0, slot, 0], _merge(value[:, token])[:, None])
+        # Write before reading, so that the ring buffers are updated in place.
+        slot = state.next_slot
+        keys = ops.slice_update(state.keys[index], [0, 0, slot], _merge(key[:, 0])[:, :, None])
+        values = ops.slice_update(state.values[index], [0, slot, 0], _merge(value[:, 0])[:, None])
         content_query, position_query = (
             layer.attention.add_bias(query, tf.cast(bias, self.dtype))
             for bias in self.cached.model.get_biases(index)
         )
         content = tf.transpose(content_query, [0, 2, 1, 3])
-        content = tf.reshape(content, [-1, n_new, d_head]) @ keys
-        content = tf.reshape(content, [-1, n_heads, n_new, self._ring_len])
-        position = self._score_slots(position_query, self.positions[index], state.next_slot)
+        content = tf.reshape(content, [-1, 1, d_head]) @ keys
+        content = tf.reshape(content, [-1, n_heads, 1, self._ring_len])
+        position = self._score_slots(position_query, self.positions[index], slot)
         weights = layer.attention.compute_attention_weights(content, position, mask)
-        weights = tf.cast(tf.reshape(weights, [-1, n_new, self._ring_len]), self.dtype)
-        attended = tf.reshape(weights @ values, [-1, n_heads, n_new, d_head])
-        attended = tf.reshape(tf.transpose(attended, [0, 2, 1, 3]), [-1, n_new, n_heads * d_head])
+        weights = tf.cast(tf.reshape(weights, [-1, 1, self._ring_len]), self.dtype)
+        attended = tf.reshape(weights @ values, [-1, 1, n_heads * d_head])
         return finish_layer(layer, hidden, attended), keys, values
 
-    def advance(
-        self,
-        state: LoopState,
-        tokens: tf.Tensor,
-        n_kept: int | tf.Tensor,
-        sampling: SamplingTensors,
-    ) -> LoopState:
-        """Returns the state after the first `n_kept` of the S tokens that `read_tokens` has read.
-
-        The next tokens overwrite the rest, which no token sees: they lie further back than M.
-        """
-        kept = tf.where(tf.range(tokens.shape[1]) < n_kept, tokens, -1)
-        is_token = tf.one_hot(
-            kept, self.cached.model.config.n_token, on_value=True, off_value=False
-        )
-        is_stop = tf.reduce_any(kept[..., None] == sampling.stops, axis=(1, 2))
-        history = tf.concat([state.history, tokens], axis=1)
-        return state._replace(
-            next_slot=(state.next_slot + n_kept) % self._ring_len,
-            n_passes=state.n_passes + 1,
-            filled=tf.minimum(state.filled + n_kept, self.cached.span.mem_len),
-            hidden=tf.gather(state.hidden, n_kept - 1, axis=1),
-            seen=tf.logical_or(state.seen, tf.reduce_any(is_token, axis=1)),
-            is_done=tf.logical_or(state.is_done, is_stop),
-            history=tf.gather(history, n_kept + tf.range(state.history.shape[1]), axis=1),
-        )
-
-    def _make_mask(self, state: LoopState, n_new: int) -> tf.Tensor:
-        """Returns the slots that each new token sees, (S, R) bool or (B, 1, S, R)."""
-        span, news = self.cached.span, tf.range(n_new)
-        slots = tf.range(self._ring_len)
-        distances = (state.next_slot + news[:, None] - slots) % self._ring_len
+    def _make_mask(self, state: LoopState) -> tf.Tensor:
+        """Returns the slots that the new token sees, (1, R) bool or (B, 1, 1, R)."""
+        span = self.cached.span
+        distances = (state.next_slot - tf.range(self._ring_len)) % self._ring_len
         furthest = span.mem_len - int(span.same_length and span.counts_self)
-        mask = distances <= furthest
+        mask = (distances <= furthest)[None]
         if not self.cached.mask_empty_memory:
             return mask
-        n_filled = state.filled[:, None] + news
-        return tf.logical_and(mask, distances <= n_filled[..., None])[:, None]
+        is_filled = distances <= state.filled[:, None]
+        return tf.logical_and(mask, is_filled)[:, None, None]
 
     def _score_slots(self, query: tf.Tensor, positions: tf.Tensor, slot: tf.Tensor) -> tf.Tensor:
-        """Returns the position scores (B, N, S, R) of queries (B, S, N, H), the first at `slot`."""
-        n_new, n_heads, d_head = query.shape[1:]
-        rows = tf.reshape(tf.transpose(query, [2, 0, 1, 3]), [n_heads, -1, d_head])
-        scores = tf.reshape(rows @ positions, [n_heads, -1, n_new, positions.shape[2]])
-        scores = tf.transpose(scores, [1, 0, 2, 3])
+        """Returns the position scores (B, N, 1, R) of queries (B, 1, N, H) of a token at `slot`."""
+        rows = tf.transpose(query[:, 0], [1, 0, 2])  # (N, B, H)
+        scores = tf.transpose(rows @ positions, [1, 0, 2])
         n_shared = self._ring_len - positions.shape[2]
-        if n_shared:  # distances beyond `clamp_len`, and those beyond M, which no token sees
+        if n_shared:  # distances beyond `clamp_len`
             scores = tf.concat([tf.repeat(scores[..., :1], n_shared, axis=-1), scores], axis=-1)
         # From the distances R - 1, ..., 0 to the slots. Slicing a doubled tensor would work too,
         # but XLA pads the operand of such a slice.
-        rotated = [
-            tf.roll(row, slot + 1 + index, axis=-1)
-            for index, row in enumerate(tf.unstack(scores, axis=2))
-        ]
-        return tf.stack(rotated, axis=2)
+        return tf.roll(scores, slot + 1, axis=-1)[:, :, None]
 
     def restore_kernels(self, state: LoopState) -> contextlib.AbstractContextManager[None]:
         """Returns the context of the loop, which restores packed kernels once for many rows."""

@@ -1,6 +1,5 @@
-"""Dynamic evaluation: weights that learn from each segment after it was scored, and their rates."""
+"""Dynamic evaluation: weights that learn from each segment after it was scored."""
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,12 +10,11 @@ import tensorflow as tf
 from txl_tf.compilation import choose_jit, compile_function
 from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
-from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
+from txl_tf.data.lanes.evaluation_lanes import Segment
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError
 from txl_tf.layers.memory import clear_rows
 from txl_tf.progress import Bar
-from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.gradient_statistics import (
     GradientStatistics,
     copy_without_dropout,
@@ -25,11 +23,6 @@ from txl_tf.scoring.gradient_statistics import (
     score_with_gradients,
 )
 from txl_tf.segment_model import SegmentModel
-
-# The grid of a search: factors of the learning rate, then factors of the decay.
-_RATE_FACTORS = (1 / 16, 1 / 4, 1 / 2, 1, 2, 4)
-_DECAY_FACTORS = (0, 1 / 4, 4)
-_ROUNDING = 1e-6  # of a loss; static and dynamic evaluation compute it in two ways
 
 
 class WeightStep(NamedTuple):
@@ -57,16 +50,6 @@ def change_rms(step: WeightStep, root: tf.Tensor, mean: tf.Tensor, epsilon: tf.T
     return step.weight + change
 
 
-def change_rms2019(step: WeightStep, root_sum: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
-    """Returns the weight after a step of `rms2019`.
-
-    `root_sum` is the root of the sum of the squared gradients.
-    """
-    pull = step.decay * root_sum
-    change = pull * (step.start - step.weight) - step.rate * step.gradient / (root_sum + epsilon)
-    return step.weight + change
-
-
 def prepare_rule(
     config: DynamicConfig, statistics: GradientStatistics | None
 ) -> tuple[Rule, list[list[tf.Tensor]] | None]:
@@ -75,16 +58,10 @@ def prepare_rule(
         return change_sgd, None
     assert statistics is not None
     epsilon = tf.constant(config.epsilon, tf.float32)
-    if config.rule == "rms2019":
-        return change_rms2019, [[tf.constant(np.sqrt(sums)), epsilon] for sums in statistics.sums]
     roots = [np.sqrt(sums / np.float32(statistics.n_batches)) for sums in statistics.sums]
     means = [float(root.mean(dtype=np.float64)) for root in roots]
     mean = tf.constant(sum(means) / len(means), tf.float32)
     return change_rms, [[tf.constant(root), mean, epsilon] for root in roots]
-
-
-class DivergedError(UserError):
-    """The loss of a dynamic evaluation is not finite."""
 
 
 class AdaptingState(NamedTuple):
@@ -120,22 +97,16 @@ class AdaptingReader:
         self._source = model
         self._span = span
         self._mask_empty_memory = mask_empty_memory
+        self.dynamic = dynamic
         self._rate, self._decay = (
-            tf.Variable(0, trainable=False, dtype=tf.float32) for _ in range(2)
+            tf.constant(rate, tf.float32) for rate in (dynamic.learning_rate, dynamic.decay)
         )
-        self.set_rates(dynamic)
         rule, self._constants = prepare_rule(dynamic, statistics)
         is_compiled = choose_jit(jit, model.compute_dtype) != "none"
         # Weights of one shape share a compiled function.
         self._change = tf.function(rule, jit_compile=is_compiled, autograph=False)
         self._score = compile_function(self._score_with_gradients, jit, model.compute_dtype)
         self._read = tf.function(self._read_and_step, autograph=False)
-
-    def set_rates(self, dynamic: DynamicConfig) -> None:
-        """Changes the learning rate and the decay without compiling anything again."""
-        self.dynamic = dynamic
-        self._rate.assign(dynamic.learning_rate)
-        self._decay.assign(dynamic.decay)
 
     def begin(self) -> None:
         """Sets the weights to those of the given model."""
@@ -159,7 +130,7 @@ class AdaptingReader:
         losses, state = self._read(make_tensors(segment), state)
         nats = losses.numpy()
         if not math.isfinite(nats.sum(dtype=np.float64)):
-            raise DivergedError(
+            raise UserError(
                 "the loss is not finite: the weights diverge. Received: "
                 f"learning_rate={self.dynamic.learning_rate:g}"
             )
@@ -177,7 +148,6 @@ class AdaptingReader:
         self, segment: Segment, state: AdaptingState
     ) -> tuple[tf.Tensor, AdaptingState]:
         nats, gradients, memory = self._score(segment, state)
-        rate, decay = self._rate.value(), self._decay.value()
         weights = zip(
             self.model.trainable_variables,
             self._source.trainable_variables,
@@ -188,7 +158,9 @@ class AdaptingReader:
         for weight, source, gradient, constants in weights:
             # Tensors: a compiled function would take the value of a variable as it was then.
             now, start = map(tf.convert_to_tensor, (weight, source))
-            weight.assign(self._change(WeightStep(now, start, gradient, rate, decay), *constants))
+            weight.assign(
+                self._change(WeightStep(now, start, gradient, self._rate, self._decay), *constants)
+            )
         n_read = tf.minimum(state.n_read + segment.ids.shape[1], self._span.mem_len)
         return nats, AdaptingState(memory, n_read)
 
@@ -231,63 +203,3 @@ def make_adapting_reader(
     return AdaptingReader(
         model, config.span, dynamic, statistics, mask_empty_memory=mask_empty_memory, jit=jit
     )
-
-
-class Trial(NamedTuple):
-    """An evaluation of a search."""
-
-    dynamic: DynamicConfig | None  # `None` for fixed weights
-    nats: float  # the mean loss; infinite if the weights diverged
-
-
-def search_rates(
-    evaluator: Evaluator,
-    lanes: EvaluationLanes,
-    *,
-    max_segments: int | None = None,
-    report: Callable[[Trial], object] = lambda trial: None,
-) -> list[Trial]:
-    """Searches the learning rate and the decay with the lowest loss on a small grid, and sets them.
-
-    First the learning rate is changed with the decay of the evaluator's reader, then the decay with
-    the best learning rate. `report` is called after each evaluation.
-
-    Returns:
-        The evaluation with fixed weights, and then the others from the worst to the best.
-
-    Raises:
-        UserError: If none has a lower loss than with fixed weights.
-    """
-    reader = evaluator.reader
-    assert isinstance(reader, AdaptingReader)
-    first = reader.dynamic
-    trials: list[Trial] = []
-
-    def measure(dynamic: DynamicConfig | None) -> None:
-        evaluator.reader = evaluator.frozen if dynamic is None else reader
-        if dynamic is not None:
-            reader.set_rates(dynamic)
-        try:
-            nats = evaluator.score_lanes(lanes, max_segments=max_segments).nats_per_token
-        except DivergedError:
-            nats = math.inf
-        trials.append(Trial(dynamic, nats))
-        report(trials[-1])
-
-    measure(None)
-    for factor in _RATE_FACTORS:
-        measure(dataclasses.replace(first, learning_rate=first.learning_rate * factor))
-    best = min(trials[1:], key=lambda trial: trial.nats).dynamic or first
-    for factor in _DECAY_FACTORS if first.decay else ():
-        if first.rule != "sgd" or first.decay * factor <= 1:
-            measure(dataclasses.replace(best, decay=first.decay * factor))
-    static, *others = trials
-    others.sort(key=lambda trial: -trial.nats)
-    if not others[-1].nats < static.nats * (1 - _ROUNDING):
-        advice = ", or with a larger `epsilon`" if first.has_statistics else ""
-        raise UserError(
-            f"no rates that were tried give a lower loss than the static {static.nats:.5f} nats: "
-            f"begin with another `learning_rate` or `decay`{advice}, or score more segments"
-        )
-    reader.set_rates(others[-1].dynamic or first)
-    return [static, *others]
