@@ -24,8 +24,8 @@ from absl import flags
 
 from benchmarks.several_workers import run_python
 from benchmarks.tables import print_table
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 
 if TYPE_CHECKING:
     from txl_tf.data.lanes.training_lanes import Tokens

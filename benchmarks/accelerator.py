@@ -23,12 +23,12 @@ from absl import flags
 from benchmarks.step_costs import count_step_flops
 from benchmarks.tables import define_json_flag, write_json
 from benchmarks.works import Shape, draw_ids, repeat
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.config import AttentionSpan
 from txl_tf.errors import UserError
 from txl_tf.layers.fused.fusion import PLAIN, Engine, use_engine
 from txl_tf.layers.fused.tpu_attention import TPU
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 
 MATRIX = 8192  # rows and columns of the product that measures the peak
 COPIED = 2**28  # numbers of the copy that measures the bandwidth

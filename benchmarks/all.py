@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / "docs" / "lab" / "figures.json"

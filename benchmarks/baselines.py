@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.data import open_records, read_ids
 from txl_tf.errors import UserError
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 
 ORDERS = (0, 3, 5)  # symbols of context in the Witten-Bell models of the table
 

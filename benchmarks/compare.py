@@ -42,11 +42,11 @@ from benchmarks.works import (
     read_peers,
     repeat,
 )
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.config import JIT_MODES, KERNEL_DTYPES, AttentionSpan
 from txl_tf.data.temporary_folders import work_aside
 from txl_tf.errors import UserError
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 from txl_tf.quiet_start import quiet_start
 
 PRECISIONS = KERNEL_DTYPES

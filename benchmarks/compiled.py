@@ -33,9 +33,9 @@ from benchmarks.chip_reports import (
 )
 from benchmarks.works import SHAPES
 from txl_tf import presets
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.config import EvalConfig, TrainConfig
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 
 WORKS = ("train", "evaluate")
 

@@ -20,10 +20,10 @@ from benchmarks import chips
 from benchmarks.chip_reports import Report, Reports, fill_report
 from benchmarks.works import SHAPES, Shape
 from examples import model_parallel
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.config import AttentionSpan, ModelConfig, TrainConfig
 from txl_tf.errors import UserError
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 

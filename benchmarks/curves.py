@@ -35,10 +35,10 @@ from benchmarks import optimizers
 from benchmarks.several_workers import ROOT, run_python, start_workers
 from benchmarks.tables import define_json_flag, print_table, write_json
 from txl_tf import presets
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.config.training import PRECISIONS
 from txl_tf.errors import UserError
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 
 # For each comparison, the variants by name: how many processes, and the flags. The others are
 # compared with the first.

@@ -20,11 +20,11 @@ from benchmarks.baselines import measure_baselines
 from benchmarks.several_workers import run_python
 from benchmarks.tables import define_json_flag, print_table, write_json
 from examples.demo import DATA_DIR, list_commands
-from txl_tf import attention, context
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.config import KERNEL_DTYPES, DynamicConfig
 from txl_tf.errors import UserError
+from txl_tf.programs import attention, context
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = "pydoc"  # the model that comes with the package

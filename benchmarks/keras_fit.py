@@ -19,8 +19,8 @@ from typing import Any
 
 from absl import flags
 
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 
 STEPS_A_CALL = 50
 KINDS = ("txl train", "fit on tensorflow", "fit on jax")

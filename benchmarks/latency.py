@@ -28,9 +28,9 @@ from benchmarks.several_workers import ROOT, run_python
 from benchmarks.tables import define_json_flag, print_table, write_json
 from benchmarks.works import measure_apart
 from txl_tf import presets
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 from txl_tf.quiet_start import quiet_start
 
 PROMPT = "Return the "

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags
 
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.data.records.writing import write_records
 from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 
 SIZES = {"train": 929_589, "valid": 73_760, "test": 82_430}  # of Penn Treebank
 N_WORDS = 10_000

@@ -27,9 +27,9 @@ from absl import flags
 
 from benchmarks.tables import define_json_flag, print_table, write_json
 from benchmarks.works import SHAPES, Shape, measure_apart
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.exports.formats import FORMATS
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 from txl_tf.quiet_start import quiet_start
 
 SHAPE_NAMES = ("bytes", "words", "words_divided")

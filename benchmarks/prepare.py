@@ -20,10 +20,10 @@ import numpy as np
 from absl import flags
 
 from benchmarks.tables import print_table
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.data.records.reading import open_records
 from txl_tf.errors import UserError
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 
 PROGRAM = Path(__file__).parents[1] / "data_prep" / "make_tfrecords.py"
 LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz ", np.uint8)

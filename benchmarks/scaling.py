@@ -28,8 +28,8 @@ from benchmarks.compare import DROPOUT, WORKS
 from benchmarks.inference_costs import count_bytes_per_token, count_flops_per_token
 from benchmarks.tables import print_table
 from benchmarks.works import Shape, measure_apart, measure_machine, repeat
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 from txl_tf.quiet_start import quiet_start
 
 JIT = "whole"  # the choice of `auto` in float32

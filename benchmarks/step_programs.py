@@ -97,7 +97,7 @@ def export_evaluation_segment(model: ModelConfig, config: EvalConfig, precision:
     Args:
         model: The model.
         config: Segment, memory and lanes.
-        precision: "float32", or a dtype of the stored kernels, as `txl_tf.evaluate` takes it.
+        precision: "float32", or a dtype of the stored kernels, as `txl evaluate` takes it.
 
     Returns:
         The StableHLO of the step in its binary form.

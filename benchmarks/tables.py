@@ -7,7 +7,7 @@ from typing import Any
 
 from absl import flags
 
-from txl_tf.cli.flags import define_flag
+from txl_tf.programs.cli.flags import define_flag
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

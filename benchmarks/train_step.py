@@ -34,12 +34,12 @@ from benchmarks.works import (
     read_peers,
     repeat,
 )
-from txl_tf.cli.config_flags import define_jit_flag
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.errors import UserError
+from txl_tf.programs.cli.config_flags import define_jit_flag
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 from txl_tf.quiet_start import quiet_start
 
 CALL_SECONDS = 5.0  # as training has it

@@ -25,9 +25,9 @@ from benchmarks.all import describe_machine, fill_pages, name_commit, read_figur
 from benchmarks.several_workers import run_python
 from benchmarks.tables import format_table
 from txl_tf import ModelConfig, presets
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 
 Curve = Mapping[int, float]  # perplexities by step
 
@@ -190,7 +190,7 @@ def evaluate(folder: Path, *arguments: str) -> dict[str, Any]:
     Raises:
         UserError: If it fails.
     """
-    program = ("-m", "txl_tf.evaluate", f"--run={folder}", "--split=valid", "--json")
+    program = ("-m", "txl_tf.programs.evaluate", f"--run={folder}", "--split=valid", "--json")
     return json.loads(run_python(*program, *arguments))
 
 

@@ -23,8 +23,8 @@ from benchmarks.inference_calls import (
 )
 from benchmarks.tables import define_json_flag, print_table, write_json
 from benchmarks.works import SHAPES, Shape, repeat
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 
 # The paper's ratios, on a GPU and with a model of another size, beside its attention lengths.
 PAPER = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}

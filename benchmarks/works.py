@@ -14,9 +14,9 @@ import numpy as np
 from absl import flags
 
 from txl_tf import presets
-from txl_tf.cli.flags import define_flag
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.errors import UserError
+from txl_tf.programs.cli.flags import define_flag
 from txl_tf.quiet_start import quiet_start
 
 LAWS = ("uniform", "zipf")

@@ -1,11 +1,11 @@
-"""Makes the records of a data set: `txl_tf/make_tfrecords.py`, started from the project's folder.
+"""Makes the records of a data set: `txl_tf/programs/prepare.py`, started from the project's folder.
 
 python data_prep/make_tfrecords.py --dataset text8
 """
 
 import sys
 
-from txl_tf.make_tfrecords import main
+from txl_tf.programs.prepare import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
-from txl_tf.cli.run_flags import (
+from txl_tf.errors import UserError, explain, require_extra
+from txl_tf.pretrained import is_pretrained
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.run_flags import (
     choose_run,
     define_mask_flag,
     define_precision_flag,
     define_run_flags,
     open_run_records,
 )
-from txl_tf.errors import UserError, explain, require_extra
-from txl_tf.pretrained import is_pretrained
 
 if TYPE_CHECKING:
     import gradio

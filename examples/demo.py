@@ -13,9 +13,9 @@ from pathlib import Path
 from absl import flags
 
 from txl_tf import presets
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 
 ROOT = Path(__file__).parents[1]
 DATA_DIR = "data/pydoc"
@@ -28,7 +28,7 @@ def list_commands(preset: str, model_dir: str) -> list[str]:
         f"python data_prep/make_tfrecords.py --dataset pydoc --data_dir {DATA_DIR}",
         f"python train_gpu.py --preset {preset} {run} --iterations 200 --save_steps 1200",
         f"python train_gpu.py --do_train=false --do_eval --eval_split test {run}",
-        f"python -m txl_tf.generate {model_dir} --prompt 'Return the ' --max_new_tokens 400",
+        f"txl generate {model_dir} --prompt 'Return the ' --max_new_tokens 400",
         f"python examples/plot_loss.py --model_dir {model_dir}",
         f"python -m benchmarks.baselines {run}",
     ]

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.config import AttentionSpan, ModelConfig
 from txl_tf.errors import UserError
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 
 CONFIG = ModelConfig(
     n_token=256, n_layer=2, d_model=64, d_embed=64, n_head=4, d_head=16, d_inner=256, dropout=0.1

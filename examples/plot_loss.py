@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.data.files import exists, read_json_lines
 from txl_tf.errors import UserError, explain_errors
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 from txl_tf.runs.folder import read_run_config, read_run_vocabulary
 
 if TYPE_CHECKING:

@@ -20,9 +20,7 @@ def main(argv: list[str]) -> int:
         epilog=f"example: {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "folder", metavar="FOLDER", help="folder written by `python -m txl_tf.export`"
-    )
+    parser.add_argument("folder", metavar="FOLDER", help="folder written by `txl export`")
     parser.add_argument("file", metavar="FILE", help="file of texts, one per line")
     given = parser.parse_args(argv[1:])
 

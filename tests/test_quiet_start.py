@@ -27,7 +27,7 @@ LINES = (HEAD, REMARK, WARNING, NO_DRIVER, BROKEN_DRIVER, ERROR, OTHER)
 PROGRAM = """
 import os, sys
 from absl import flags
-from txl_tf.cli.program import run_program
+from txl_tf.programs.cli.program import run_program
 
 def main(options):
     print("before", file=sys.stderr)

@@ -4,7 +4,6 @@ import contextlib
 import math
 import os
 import re
-import sys
 from collections.abc import Iterator
 from numbers import Integral
 from typing import Any
@@ -58,31 +57,6 @@ def explain(error: BaseException) -> str:
 def convert_encoding(encoding: str = "LATIN1") -> str:
     """Returns how to convert a text to UTF-8, for messages."""
     return f"if it is in {encoding}, iconv -f {encoding} -t UTF-8 converts it"
-
-
-# The programs that `txl` and the project's folder have under other names than their modules.
-COMMANDS = {"make_tfrecords": "prepare", "train_gpu": "train"}
-_SCRIPTS = {
-    "make_tfrecords": "data_prep/make_tfrecords.py",
-    "train_gpu": "train_gpu.py",
-    "train_tpu": "train_tpu.py",
-}
-
-
-def name_program(module: str) -> str:
-    """Returns how to start a program in the form that the user has chosen, for messages.
-
-    >>> name_program("train_gpu")
-    'python train_gpu.py'
-    """
-    folder, started = os.path.split(sys.argv[0])
-    if started == "txl":
-        return f"txl {COMMANDS.get(module, module)}"
-    is_module = os.path.basename(folder) == "txl_tf"
-    if is_module and started == "__main__.py":
-        return f"python -m txl_tf {COMMANDS.get(module, module)}"
-    script = "" if is_module else _SCRIPTS.get(module, "")
-    return f"python {script}" if os.path.isfile(script) else f"python -m txl_tf.{module}"
 
 
 def check_integer(name: str, value: Any, lowest: int, highest: int | None = None) -> None:

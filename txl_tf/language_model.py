@@ -291,7 +291,7 @@ class LanguageModel(GenerationMixin, ExportMixin):
         data_dir: str | None = None,
         dynamic: DynamicConfig | bool = False,
     ) -> Score:
-        """Scores a split of records with the run's evaluation config, like `txl_tf.evaluate`.
+        """Scores a split of records with the run's evaluation config, like `txl evaluate`.
 
         Each lane first reads the text before it without scoring it; see docs/evaluation.md.
 

@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from txl_tf.__main__ import PROGRAMS
-from txl_tf.cli.flags import write_value
+from txl_tf.programs.cli.flags import write_value
 
 ROOT = Path(__file__).parents[2]
 # In the search, guides come before the others.
@@ -55,17 +55,16 @@ def on_page_markdown(markdown: str, page: Page, **kwargs: Any) -> str:
 
 def make_command_pages() -> Iterator[tuple[str, str]]:
     """Yields name and page of each command, whose flags are those of `--helpfull`."""
-    for command, name in PROGRAMS.items():
-        module = importlib.import_module(name)
+    for command in PROGRAMS:
+        module = importlib.import_module(f"txl_tf.programs.{command}")
         with mock.patch.object(module, "run_program", create=True) as called:
             if command != "harness":  # its flags are those of lm_eval
                 module.main([command])
         options = called.call_args.args[1] if called.called else {}
-        lines = [f"# txl {command}\n", f"`python -m {module.__name__}`\n"]
+        lines = [f"# txl {command}\n"]
         for paragraph in (module.__doc__ or "").strip().split("\n\n"):
-            is_code = paragraph.startswith("python ")
-            shown = paragraph.replace(f"python -m {module.__name__} ", f"txl {command} ")
-            lines += [indent(shown, "    ") if is_code else paragraph, ""]
+            is_code = paragraph.startswith(f"txl {command} ")
+            lines += [indent(paragraph, "    ") if is_code else paragraph, ""]
         if called.called and (positional := called.call_args.kwargs.get("positional")):
             lines += [f"Arguments without a flag are for `--{positional}`.", ""]
         sections: dict[str, list[str]] = {}

@@ -15,7 +15,7 @@ from places import ROOT
 from small_language_model import make_model
 
 import txl_tf
-import txl_tf.harness
+import txl_tf.programs.harness
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 
@@ -162,7 +162,7 @@ def call_program(folder, *arguments):
     """Runs the command of docs/lm-evaluation-harness.md in its own process, offline."""
     offline = {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "cache")}
     return subprocess.run(
-        [sys.executable, "-m", "txl_tf.harness", *map(str, arguments)],
+        [sys.executable, "-m", "txl_tf.programs.harness", *map(str, arguments)],
         env={**os.environ, **offline},
         capture_output=True,
         text=True,
@@ -191,7 +191,7 @@ def test_the_command_says_in_a_line_that_there_is_no_run(tmp_path, capsys):
     (tmp_path / "letters.yaml").write_text(TASK.replace("FOLDER", str(tmp_path)))
     model = ["--model", "txl_tf", "--model_args", f"run={tmp_path}/none"]
     task = ["--tasks", "letters", "--include_path", str(tmp_path)]
-    assert txl_tf.harness.main(["harness", *model, *task]) == 1
+    assert txl_tf.programs.harness.main(["harness", *model, *task]) == 1
     error = capsys.readouterr().err
     assert "Traceback" not in error
     assert re.match(r"harness: `.*none` does not exist", error.splitlines()[-1])
@@ -199,7 +199,7 @@ def test_the_command_says_in_a_line_that_there_is_no_run(tmp_path, capsys):
 
 def test_help_is_shown_without_the_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "lm_eval", None)  # as if it were not installed
-    assert txl_tf.harness.main(["harness", "--help"]) == 0
+    assert txl_tf.programs.harness.main(["harness", "--help"]) == 0
     assert "installed:\npip install -e '.[harness]'\n" in capsys.readouterr().out
 
 

@@ -18,7 +18,6 @@ from small_language_model import WORDS, make_model
 from tables import slow_after
 
 import txl_tf
-from txl_tf import page
 from txl_tf.apps.pages.text_page import make_text_page
 from txl_tf.config import EvalConfig
 from txl_tf.data import Vocabulary, write_records
@@ -26,6 +25,7 @@ from txl_tf.errors import UserError
 from txl_tf.experiments.shown_tokens import name_symbol, show_tokens
 from txl_tf.experiments.text_attention import Head
 from txl_tf.experiments.text_trace import TextTracer
+from txl_tf.programs import page
 
 BYTES = Vocabulary("byte", tuple(map(str, range(256))))
 TEXT = "the cat sat on the mat\na cat\n" * 3
@@ -299,7 +299,7 @@ def test_full_memory_before_the_text_is_read_is_explained(monkeypatch):
 @pytest.mark.slow
 def test_standard_input_is_read(words, tmp_path):
     out = tmp_path / "page.html"
-    command = [sys.executable, "-m", "txl_tf.page", f"--run={words}", f"--out={out}"]
+    command = [sys.executable, "-m", "txl_tf.programs.page", f"--run={words}", f"--out={out}"]
     subprocess.run(command, cwd=ROOT, input=TEXT.encode(), capture_output=True, check=True)
     (score,) = txl_tf.load(words).score([TEXT])
     found = Page(out.read_text())

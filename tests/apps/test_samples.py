@@ -10,13 +10,13 @@ from small_language_model import make_model
 
 import txl_tf
 from benchmarks.flag_texts import keep_last
-from txl_tf import samples
 from txl_tf.apps.pages.html_page import escape
 from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.generation.session import Session
+from txl_tf.programs import samples
+from txl_tf.programs.samples import Job, Sample, make_page
 from txl_tf.quantization import get_kernel_dtype
 from txl_tf.runs.folder import VOCABULARY_NAME
-from txl_tf.samples import Job, Sample, make_page
 
 MARKED = Vocabulary("word", ("<S>", "the", "cat", "sat", "on", "a"), line_start="<S>")
 WIKITEXT = Vocabulary(

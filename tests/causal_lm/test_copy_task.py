@@ -74,7 +74,7 @@ def test_the_training_program_learns_it_with_memory_alone(mem_len, tmp_path, mon
         "eval_mem_len": mem_len,
     }
     arguments = [f"--{name}={value}" for name, value in flags.items()]
-    trained = call("txl_tf.train_gpu", "--run=run", "--data_dir=data", *arguments)
+    trained = call("txl_tf.programs.train", "--run=run", "--data_dir=data", *arguments)
     assert trained.status == 0, trained.err
-    found = call("txl_tf.evaluate", "--run=run", "--split=valid", "--json")
+    found = call("txl_tf.programs.evaluate", "--run=run", "--split=valid", "--json")
     check(json.loads(found.out)["loss_nats"], mem_len)

@@ -7,14 +7,14 @@ import pytest
 from absl import flags
 from places import ROOT
 
-from txl_tf.cli.flags import (
+from txl_tf.programs.cli.flags import (
     define_flag,
     define_second_name,
     format_help,
     parse_flags,
     suggest,
 )
-from txl_tf.cli.train_flags import define_flags
+from txl_tf.programs.cli.train_flags import define_flags
 
 
 def read(*arguments, kind=str, default=None, **rules):

@@ -2,10 +2,14 @@
 
 import pytest
 
-from txl_tf import make_tfrecords
-from txl_tf.cli.flags import parse_flags
-from txl_tf.cli.legacy_flags import PREPARATION_FLAGS, TRAINING_FLAGS, describe_legacy_flags
-from txl_tf.cli.train_flags import define_flags
+from txl_tf.programs import prepare
+from txl_tf.programs.cli.flags import parse_flags
+from txl_tf.programs.cli.legacy_flags import (
+    PREPARATION_FLAGS,
+    TRAINING_FLAGS,
+    describe_legacy_flags,
+)
+from txl_tf.programs.cli.train_flags import define_flags
 
 # All flags of its programs that ours do without, with the release's defaults.
 TRAINING_DEFAULTS = {
@@ -35,7 +39,7 @@ PREPARATION_DEFAULTS = {
     ("defined", "defaults"),
     [
         (define_flags(), TRAINING_DEFAULTS),
-        (make_tfrecords.define_flags(), PREPARATION_DEFAULTS),
+        (prepare.define_flags(), PREPARATION_DEFAULTS),
     ],
     ids=["training", "preparation"],
 )
@@ -45,7 +49,7 @@ def test_what_is_not_needed_has_the_defaults_of_the_release(defined, defaults):
 
 @pytest.mark.parametrize(
     ("define", "legacy"),
-    [(define_flags, TRAINING_FLAGS), (make_tfrecords.define_flags, PREPARATION_FLAGS)],
+    [(define_flags, TRAINING_FLAGS), (prepare.define_flags, PREPARATION_FLAGS)],
     ids=["training", "preparation"],
 )
 def test_every_flag_that_is_given_has_a_line_and_no_other(define, legacy):
@@ -71,6 +75,6 @@ def test_the_program_for_gpus_answers_the_flag_for_tpus():
 
 
 def test_the_number_of_orders_has_its_name_of_2019():
-    options = make_tfrecords.define_flags()
+    options = prepare.define_flags()
     parse_flags(options, ["x", "--dataset=lm1b", "--data_dir=d", "--num_shuffle=3"])
-    assert make_tfrecords.make_options(options).num_shuffles == 3
+    assert prepare.make_options(options).num_shuffles == 3

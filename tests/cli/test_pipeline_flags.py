@@ -9,7 +9,7 @@ from places import ROOT
 def test_without_a_runner_beam_is_not_imported(tmp_path):
     (tmp_path / "a.txt").write_text("a b\n")
     program = (
-        "import sys; from data_prep import make_tfrecords as m; from txl_tf import score; "
+        "import sys; from data_prep import make_tfrecords as m; from txl_tf.programs import score; "
         f"m.main(['x', '--dataset=text', '--train={tmp_path}/a.txt', '--data_dir={tmp_path}/b']); "
         "print(*sys.modules)"
     )

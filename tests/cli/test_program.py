@@ -8,11 +8,11 @@ import pytest
 from absl import flags
 
 import txl_tf
-from txl_tf import harness
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
-from txl_tf.cli.run_flags import define_threads_flag
 from txl_tf.errors import UserError
+from txl_tf.programs import harness
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.run_flags import define_threads_flag
 from txl_tf.progress import QUIET
 
 
@@ -132,21 +132,21 @@ def test_a_flag_that_names_files_takes_their_names(arguments):
 
 
 MISSING = {
-    "txl_tf.train_gpu": "--model_dir=x/run --data_dir=x/data",
-    "txl_tf.page": "--run=x --out=page.html",
-    "txl_tf.samples": "--run=x",
-    "txl_tf.attention": "--run=x",
-    "txl_tf.context": "--run=x",
-    "txl_tf.inspect": "x",
-    "txl_tf.evaluate": "--run=x",
-    "txl_tf.export": "--run=x --out=y",
-    "txl_tf.export_release": "--run=x --out=y",
-    "txl_tf.generate": "--run=x --prompt=a",
-    "txl_tf.import_release": "--source=x --out=y",
-    "txl_tf.score": f"--run=x {__file__}",
-    "txl_tf.serve": "x",
-    "txl_tf.average": "x",
-    "txl_tf.verify_release": "x",
+    "txl_tf.programs.train": "--model_dir=x/run --data_dir=x/data",
+    "txl_tf.programs.page": "--run=x --out=page.html",
+    "txl_tf.programs.samples": "--run=x",
+    "txl_tf.programs.attention": "--run=x",
+    "txl_tf.programs.context": "--run=x",
+    "txl_tf.programs.inspect": "x",
+    "txl_tf.programs.evaluate": "--run=x",
+    "txl_tf.programs.export": "--run=x --out=y",
+    "txl_tf.programs.export_release": "--run=x --out=y",
+    "txl_tf.programs.generate": "--run=x --prompt=a",
+    "txl_tf.programs.import_release": "--source=x --out=y",
+    "txl_tf.programs.score": f"--run=x {__file__}",
+    "txl_tf.programs.serve": "x",
+    "txl_tf.programs.average": "x",
+    "txl_tf.programs.verify_release": "x",
 }
 
 
@@ -195,11 +195,10 @@ def test_the_harness_ends_as_quietly_if_its_reader_has_enough(monkeypatch):
         assert harness.main(["harness", "--help"]) == 141
 
 
-@pytest.mark.parametrize("command", [["-m", "txl_tf", "inspect"], ["-m", "txl_tf.inspect"]])
-def test_paths_and_messages_are_utf8_in_any_locale(command):
+def test_paths_and_messages_are_utf8_in_any_locale():
     locale = {"LC_ALL": "C", "PYTHONUTF8": "0"}
     done = subprocess.run(
-        [sys.executable, *command, "dätä/日"],
+        [sys.executable, "-m", "txl_tf", "inspect", "dätä/日"],
         capture_output=True,
         check=False,
         cwd=Path(__file__).parents[2],

@@ -7,18 +7,19 @@ import pytest
 from absl import flags
 
 import txl_tf
-from txl_tf import generate, make_tfrecords
-from txl_tf.cli.flags import parse_flags
-from txl_tf.cli.run_flags import (
+from txl_tf.errors import UserError
+from txl_tf.pretrained import find_pretrained, is_pretrained
+from txl_tf.programs import generate
+from txl_tf.programs import prepare as make_tfrecords
+from txl_tf.programs.cli.flags import parse_flags
+from txl_tf.programs.cli.run_flags import (
     choose_out,
     choose_run,
     define_run_flag,
     find_only_data_set,
     open_run_records,
 )
-from txl_tf.cli.train_flags import choose_folders, define_flags
-from txl_tf.errors import UserError
-from txl_tf.pretrained import find_pretrained, is_pretrained
+from txl_tf.programs.cli.train_flags import choose_folders, define_flags
 
 PYDOC = find_pretrained("pydoc")
 

@@ -7,12 +7,17 @@ from absl import flags
 
 from benchmarks.flag_texts import keep_last
 from txl_tf import presets
-from txl_tf.cli.flags import parse_flags
-from txl_tf.cli.train_command import run
-from txl_tf.cli.train_flags import define_flags, make_configs, make_eval_config, read_settings
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data import RecordError, Vocabulary, open_records, write_records
 from txl_tf.errors import UserError
+from txl_tf.programs.cli.flags import parse_flags
+from txl_tf.programs.cli.train_command import run
+from txl_tf.programs.cli.train_flags import (
+    define_flags,
+    make_configs,
+    make_eval_config,
+    read_settings,
+)
 from txl_tf.runs.folder import RunConfig, make_run_folder
 from txl_tf.runs.lock import lock_run
 

@@ -6,7 +6,7 @@ import pytest
 
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.errors import UserError
-from txl_tf.evaluate import choose_dynamic_config, define_flags
+from txl_tf.programs.evaluate import choose_dynamic_config, define_flags
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 import txl_tf
-from txl_tf import make_tfrecords, train_gpu
 from txl_tf.data.files import drop_lines_after
+from txl_tf.programs import prepare, train
 
 STEP, N_STEPS = 8, 12
 SIZES = "--n_layer=2 --d_model=12 --d_embed=12 --n_head=2 --d_head=6 --d_inner=16 --tgt_len=8"
@@ -40,7 +40,7 @@ def make_artifacts(folder):
         write_texts(work)
         places = [f"--{split}={work}/{split}.txt" for split in ("train", "valid")]
         flags = ["--dataset=text", "--level=word", f"--data_dir={folder}/records"]
-        assert make_tfrecords.main(["make_tfrecords", *flags, *places]) == 0
+        assert prepare.main(["make_tfrecords", *flags, *places]) == 0
         expected = {name: make_run(folder, work, name) for name in RUNS}
     lm = txl_tf.load(folder / "adam")
     lm.model.save(folder / "model.keras")
@@ -67,7 +67,7 @@ def make_run(folder, work, name):
     """Writes a run that has made some of its steps, and returns the numbers of the others."""
     places = [f"--data_dir={folder}/records", f"--model_dir={work / name}"]
     flags = f"{SIZES} {STEPS} {RUNS[name]}".split()
-    assert train_gpu.main(["train_gpu", *places, *flags]) == 0
+    assert train.main(["train_gpu", *places, *flags]) == 0
     shutil.copytree(work / name, folder / name, ignore=shutil.ignore_patterns(*UNNEEDED))
     for log in ("log.jsonl", "validation.jsonl"):
         drop_lines_after(str(folder / name / log), STEP)

@@ -17,9 +17,9 @@ TRAIN = (
     "--save_steps=2 --iterations=1 --eval_every=2 --jit=none"
 )
 COMMANDS = {
-    "prepare": ("txl_tf.make_tfrecords", *PREPARE.split()),
-    "train": ("txl_tf.train_gpu", *TRAIN.split()),
-    "export": ("txl_tf.export", "--run=run", "--out=exported"),
+    "prepare": ("txl_tf.programs.prepare", *PREPARE.split()),
+    "train": ("txl_tf.programs.train", *TRAIN.split()),
+    "export": ("txl_tf.programs.export", "--run=run", "--out=exported"),
 }
 
 

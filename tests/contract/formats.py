@@ -12,7 +12,7 @@ from pathlib import Path
 import tensorflow as tf
 
 import txl_tf
-from txl_tf import evaluate, make_tfrecords, train_gpu
+from txl_tf.programs import evaluate, prepare, train
 
 TEXT = "".join(f"the {animal} sat on a {thing} .\n" for animal in "abcde" for thing in "vwxyz")
 RUN = "--n_layer=2 --d_model=6 --d_embed=6 --tgt_len=5 --train_batch_size=3 --eval_batch_size=2"
@@ -34,7 +34,7 @@ def describe_formats(folder):
     records, run = make_records(folder), folder / "adam"
     for name, flags in RUNS.items():
         places = [f"--data_dir={records}", f"--model_dir={folder / name}"]
-        call(train_gpu, *places, *f"{RUN} {flags}".split())
+        call(train, *places, *f"{RUN} {flags}".split())
     call(evaluate, f"--run={run}", "--split=train", "--jit=none")
     signatures = txl_tf.load(run).export(folder / "exported")
     (shard,) = records.glob("*.tfrecords")
@@ -56,7 +56,7 @@ def make_records(folder):
     """Writes records of words and returns their folder."""
     (folder / "text.txt").write_text(TEXT)
     flags = ["--dataset=text", f"--train={folder}/text.txt", "--level=word"]
-    call(make_tfrecords, *flags, f"--data_dir={folder}/records")
+    call(prepare, *flags, f"--data_dir={folder}/records")
     return folder / "records"
 
 

@@ -10,7 +10,7 @@ from places import GOLDEN
 
 import txl_tf
 from tests.contract.artifacts import RUNS, describe_signatures, generate, read_steps, score_texts
-from txl_tf import train_gpu
+from txl_tf.programs import train
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ def lm():
 def test_a_run_resumes(name, tmp_path):
     run = tmp_path / name
     shutil.copytree(FOLDER / name, run)
-    assert train_gpu.main(["train_gpu", f"--data_dir={FOLDER}/records", f"--model_dir={run}"]) == 0
+    assert train.main(["train_gpu", f"--data_dir={FOLDER}/records", f"--model_dir={run}"]) == 0
     found, expected = read_steps(run), EXPECTED[name]
     assert found.keys() == expected.keys()
     for key in expected:

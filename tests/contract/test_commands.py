@@ -6,7 +6,6 @@ import sys
 import pytest
 from called_programs import call, forbid_network, list_files
 from page_commands import list_commands
-from places import ROOT
 from release_command_lines import (
     SCRIPTS,
     make_data_flags,
@@ -21,16 +20,17 @@ from txl_tf.__main__ import PROGRAMS
 # Programs whose commands are not checked, and why. The pages also show other programs than those
 # of the package (benchmarks, examples, docker, pip): they are not checked either.
 LEFT_OUT = {
-    "txl_tf.harness": "its arguments are those of lm_eval, which fetches a task from the network",
+    "txl_tf.programs.check": "it needs no file, so it would run",
+    "txl_tf.programs.harness": "its arguments are those of lm_eval, which fetches a task",
 }
 # The folders that pages may leave out, usually with dots, and a name that stands for a number.
 NEEDED = {
-    "txl_tf.train_gpu": ("data_dir", "model_dir"),
-    "txl_tf.train_tpu": ("data_dir", "model_dir"),
-    "txl_tf.evaluate": ("run",),
-    "txl_tf.score": ("run",),
-    "txl_tf.attention": ("run",),
-    "txl_tf.generate": ("run",),
+    "txl_tf.programs.train": ("data_dir", "model_dir"),
+    "txl_tf.programs.train_tpu": ("data_dir", "model_dir"),
+    "txl_tf.programs.evaluate": ("run",),
+    "txl_tf.programs.score": ("run",),
+    "txl_tf.programs.attention": ("run",),
+    "txl_tf.programs.generate": ("run",),
 }
 NUMBERS = {"N": "3"}
 # What ends a command whose flags are right: there is no run, no data, no text, or no Beam.
@@ -49,7 +49,7 @@ RELEASE_COMMANDS = [
 
 def complete(program, arguments):
     """Returns arguments with the folders that a page leaves out, and local ones for remote ones."""
-    if program.startswith("txl_tf.train_"):
+    if program.startswith("txl_tf.programs.train"):
         arguments = [word for word in arguments if word != "..."]
     given = " ".join(arguments)
     names = [name for name in NEEDED.get(program, ()) if f"--{name}" not in given]
@@ -65,7 +65,7 @@ def complete(program, arguments):
 def check_accepted(program, arguments, monkeypatch):
     """Checks that a command fails for a missing file alone, after its flags have been read."""
     forbid_network(monkeypatch)
-    monkeypatch.setattr("txl_tf.cli.run_flags.find_pretrained", lambda name: name)
+    monkeypatch.setattr("txl_tf.programs.cli.run_flags.find_pretrained", lambda name: name)
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     before = list_files()
     outcome = call(program, *arguments)
@@ -92,13 +92,9 @@ def test_a_command_of_a_page_is_accepted(program, arguments, tmp_path, monkeypat
 
 
 def test_the_pages_show_every_program():
-    assert {program for program, _ in COMMANDS.values()} == set(PROGRAMS.values())
-
-
-def test_every_program_is_one_of_txl():
-    paths = (ROOT / "txl_tf").glob("*.py")
-    programs = {f"txl_tf.{path.stem}" for path in paths if "def main(argv" in path.read_text()}
-    assert programs - {"txl_tf.__main__"} == set(PROGRAMS.values())
+    assert {program for program, _ in COMMANDS.values()} == {
+        f"txl_tf.programs.{name}" for name in PROGRAMS
+    }
 
 
 @pytest.mark.parametrize(("name", "make"), RELEASE_COMMANDS)
@@ -108,18 +104,18 @@ def test_a_command_of_a_script_of_2019_is_accepted(name, make, tmp_path, monkeyp
     (tmp_path / "scripts").mkdir()
     monkeypatch.chdir(tmp_path / "scripts")
     arguments = write_flags(make(script))
-    program = "txl_tf.train_gpu"
+    program = "txl_tf.programs.train"
     if make in DATA_FLAGS:
-        program = "txl_tf.make_tfrecords"
+        program = "txl_tf.programs.prepare"
     elif script.hosts:
-        program, arguments = "txl_tf.train_tpu", ["--tpu=name", *arguments]
+        program, arguments = "txl_tf.programs.train_tpu", ["--tpu=name", *arguments]
     check_accepted(program, arguments, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["enwik8", "text8", "wt103", "lm1b"])
 def test_a_command_of_2019_for_released_weights_is_accepted(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    check_accepted("txl_tf.train_gpu", write_flags(make_released_flags(name)), monkeypatch)
+    check_accepted("txl_tf.programs.train", write_flags(make_released_flags(name)), monkeypatch)
 
 
 def write_flags(given):

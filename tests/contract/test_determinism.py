@@ -24,7 +24,7 @@ def make_flags(*added):
 
 def train(name, *added, status=0):
     """Trains a run and returns what it leaves."""
-    outcome = call("txl_tf.train_gpu", *make_flags(DROPPING, f"--model_dir={name}", *added))
+    outcome = call("txl_tf.programs.train", *make_flags(DROPPING, f"--model_dir={name}", *added))
     assert outcome.status == status, outcome.err
     return read_run(name)
 
@@ -57,7 +57,7 @@ def test_a_run_repeats_its_bits(whole, here):
 
 def test_a_resumed_run_equals_the_uninterrupted_one(whole, here):
     assert max(train("parts", "--max_hours=1e-9", status=3)[1]) < 6
-    assert call("txl_tf.train_gpu", "--model_dir=parts", "--jit=none").status == 0
+    assert call("txl_tf.programs.train", "--model_dir=parts", "--jit=none").status == 0
     assert read_run("parts") == whole
 
 
@@ -70,7 +70,7 @@ def test_the_division_of_steps_into_calls_changes_no_bit(whole, here):
 @pytest.mark.slow
 def test_two_replicas_train_as_one(here, tmp_path):
     flags = make_flags("--dropout=0 --dropatt=0 --train_steps=6 --eval_every=0")
-    assert call("txl_tf.train_gpu", *keep_last([*flags, "--model_dir=one"])).status == 0
+    assert call("txl_tf.programs.train", *keep_last([*flags, "--model_dir=one"])).status == 0
     # In a process of its own: strategies over the same devices would disturb each other.
     run_forked(keep_last([*flags, "--model_dir=two", "--cpu_replicas=2"]), tmp_path / "output")
     losses = [[line["loss_nats"] for line in read_run(name)[1].values()] for name in ("one", "two")]
@@ -79,7 +79,7 @@ def test_two_replicas_train_as_one(here, tmp_path):
 
 def test_the_number_of_workers_changes_no_byte_of_records(here):
     flags = keep_last([*PREPARE.split(), "--num_workers=3", "--data_dir=by-three"])
-    outcome = call("txl_tf.make_tfrecords", *flags)
+    outcome = call("txl_tf.programs.prepare", *flags)
     assert outcome.status == 0, outcome.err
     one, three = (
         {path.name: path.read_bytes() for path in Path(name).iterdir()}
@@ -91,7 +91,9 @@ def test_the_number_of_workers_changes_no_byte_of_records(here):
 def test_a_seed_gives_one_text_whatever_generates_it(here):
     """The program, again, and its SavedModel."""
     flags = "--run=run --prompt=once --length=12 --temperature=0.9 --top_k=5"
-    found = [call("txl_tf.generate", *flags.split(), f"--seed={seed}") for seed in (7, 7, 8)]
+    found = [
+        call("txl_tf.programs.generate", *flags.split(), f"--seed={seed}") for seed in (7, 7, 8)
+    ]
     assert [outcome.err for outcome in found] == ["", "", ""]
     texts = [outcome.out for outcome in found]
     assert texts[0] == texts[1] != texts[2]

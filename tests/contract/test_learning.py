@@ -23,12 +23,12 @@ def run(program, *arguments):
 
 def test_a_model_learns_as_much_as_it_did(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run("txl_tf.make_tfrecords", "--dataset=pydoc", "--data_dir=data")
+    run("txl_tf.programs.prepare", "--dataset=pydoc", "--data_dir=data")
     settings = ("--preset=shakespeare", "--train_steps=600", "--seed=1")
-    run("txl_tf.train_gpu", "--data_dir=data", "--model_dir=run", *settings)
+    run("txl_tf.programs.train", "--data_dir=data", "--model_dir=run", *settings)
 
     def evaluate(*flags):
-        found = run("txl_tf.evaluate", "--run=run", "--split=test", "--json", *flags)
+        found = run("txl_tf.programs.evaluate", "--run=run", "--split=test", "--json", *flags)
         return json.loads(found)["bpc"]
 
     bits = evaluate()

@@ -8,8 +8,8 @@ from called_programs import call, mask_numbers
 
 # Each command works in the folder that the ones before it have left.
 COMMANDS = {
-    "dry run": "train_gpu --model_dir=run --train_steps=6 --dry_run",
-    "resume": "train_gpu --model_dir=run --train_steps=6 --do_eval",
+    "dry run": "train --model_dir=run --train_steps=6 --dry_run",
+    "resume": "train --model_dir=run --train_steps=6 --do_eval",
     "evaluate": "evaluate --run=run --jit=none",
     "evaluate as JSON": "evaluate run --split=valid --json --jit=none",
     "score": "score --run=run texts/letter.txt texts/test.txt --jit=none",
@@ -20,7 +20,7 @@ COMMANDS = {
     "generate": "generate --run=run --prompt=once --length=5 --samples=2",
     "inspect": "inspect data",
     "average": "average --model_dir=run --last=2",
-    "evaluate average": "train_gpu --model_dir=run --eval_ckpt_path=run/averaged/ckpt-6 "
+    "evaluate average": "train --model_dir=run --eval_ckpt_path=run/averaged/ckpt-6 "
     "--do_train=false --do_eval",
     "attention": "attention --run=run --length=10 --tokens=40 --jit=none",
     "context": "context --run=run --first_context=2 --delta=3 --max_context=5 --positions=20 "
@@ -95,8 +95,7 @@ LINES = {
     "average": [
         "Averaging the weights of # checkpoints of run: steps #, #.",
         "Saved run/averaged/ckpt-#. To evaluate it:",
-        "python -m txl_tf.train_gpu --model_dir=run --eval_ckpt_path=run/averaged/ckpt-# "
-        "--do_train=false --do_eval",
+        "txl train --model_dir=run --eval_ckpt_path=run/averaged/ckpt-# --do_train=false --do_eval",
     ],
     "evaluate average": [VALID],
     "attention": [
@@ -207,7 +206,7 @@ def outcomes(trained, folder):
     with contextlib.chdir(folder):
         for name, command in COMMANDS.items():
             program, *arguments = command.split()
-            found = {**found, name: call(f"txl_tf.{program}", *arguments)}
+            found = {**found, name: call(f"txl_tf.programs.{program}", *arguments)}
     return found
 
 
@@ -264,7 +263,7 @@ def test_a_resumed_run_trains_each_step_once(outcomes, here):
 
 def test_a_saved_model_scores_as_the_checkpoint_that_it_was_made_of(outcomes, here):
     command = "--run=run --checkpoint=4 --format=jsonl --jit=none texts/letter.txt"
-    expected = json.loads(call("txl_tf.score", *command.split()).out.splitlines()[0])
+    expected = json.loads(call("txl_tf.programs.score", *command.split()).out.splitlines()[0])
     found = json.loads(outcomes["score by SavedModel"].out.splitlines()[0])
     assert found.keys() == expected.keys()
     assert found["total_nats"] == pytest.approx(expected["total_nats"], rel=1e-5)  # float32

@@ -30,7 +30,7 @@ WITHOUT_PACKAGES = [
     ("apache_beam", "score --run=run --out=new --runner=R texts/test.txt", "--runner", "beam"),
     (
         "apache_beam",
-        "make_tfrecords --dataset=text --train=texts/test.txt --data_dir=new --runner=R",
+        "prepare --dataset=text --train=texts/test.txt --data_dir=new --runner=R",
         "--runner",
         "beam",
     ),
@@ -40,7 +40,7 @@ WITHOUT_PACKAGES = [
     ("uvicorn", "serve --run=run", "the server", "serve"),
     (
         "sentencepiece",
-        "make_tfrecords --dataset=text --train=texts/train.txt --level=subword --data_dir=new",
+        "prepare --dataset=text --train=texts/train.txt --level=subword --data_dir=new",
         "learning at level 'subword'",
         "subword",
     ),
@@ -48,8 +48,8 @@ WITHOUT_PACKAGES = [
 
 # Every flag of a program that names a file or a folder.
 PATHS = {
-    "make_tfrecords": "data_dir raw_dir temp_dir train valid test vocab_file",
-    "train_gpu": "data_dir model_dir eval_ckpt_path warm_start_path",
+    "prepare": "data_dir raw_dir temp_dir train valid test vocab_file",
+    "train": "data_dir model_dir eval_ckpt_path warm_start_path",
     "train_tpu": "data_dir model_dir eval_ckpt_path warm_start_path",
     "evaluate": "run data_dir checkpoint",
     "score": "run files checkpoint out",
@@ -114,7 +114,7 @@ def damage_data():
 
 
 def make(*flags):
-    outcome = call("txl_tf.make_tfrecords", "--dataset=text", "--num_workers=1", *flags)
+    outcome = call("txl_tf.programs.prepare", "--dataset=text", "--num_workers=1", *flags)
     assert outcome.status == 0, outcome.err
 
 
@@ -124,7 +124,7 @@ def faults(folder):
     with contextlib.chdir(folder):
         damage_runs()
         damage_data()
-        assert call("txl_tf.export_release", "--run=run", "--out=release").status == 0
+        assert call("txl_tf.programs.export_release", "--run=run", "--out=release").status == 0
         Path("file").touch()
         Path("x[1]").mkdir()
         Path("texts/empty.txt").touch()
@@ -145,7 +145,7 @@ def check(command, status, line, monkeypatch, *, prints=False):
     forbid_network(monkeypatch)
     program, *arguments = command
     before = list_files()
-    outcome = call(f"txl_tf.{program}", *arguments)
+    outcome = call(f"txl_tf.programs.{program}", *arguments)
     assert list_files() == before
     *_, found = outcome.err.splitlines()
     assert outcome.err == f"{found}\n"  # no other line
@@ -172,24 +172,13 @@ def test_every_row_of_the_table_is_read():
     assert len(ROWS) == TABLE.count("\n$ ") > 200
 
 
-def test_in_the_repository_messages_name_its_files(tmp_path, monkeypatch):
-    (tmp_path / "data_prep").mkdir()
-    (tmp_path / "data_prep" / "make_tfrecords.py").touch()
-    monkeypatch.chdir(tmp_path)
-    line = (
-        "inspect: `none` holds no records. Make them with: python data_prep/make_tfrecords.py ..."
-    )
-    check(["inspect", "none"], 1, line, monkeypatch)
-
-
 @pytest.mark.parametrize(
     ("program", "flag"), [(program, flag) for program in PATHS for flag in PATHS[program].split()]
 )
 def test_no_program_takes_an_empty_path(program, flag, here, monkeypatch):
-    others = {"make_tfrecords": ["--dataset=text8"], "train_tpu": ["--tpu=local"]}
+    others = {"prepare": ["--dataset=text8"], "train_tpu": ["--tpu=local"]}
     paths = [f"--{name}={'' if name == flag else 'x'}" for name in PATHS[program].split()]
-    name = program.rpartition(".")[2]
-    line = f"{name}: --{flag} must name a file or a folder (is a shell variable not set?). "
+    line = f"{program}: --{flag} must name a file or a folder (is a shell variable not set?). "
     command = [program, *others.get(program, []), *paths]
     check(command, 2, f"{line}Received: ''", monkeypatch)
 

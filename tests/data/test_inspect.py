@@ -3,10 +3,10 @@ import json
 import numpy as np
 import pytest
 
-from txl_tf import make_tfrecords
 from txl_tf.data.records.writing import TokenChunk, write_records
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.inspect import main
+from txl_tf.programs import prepare
+from txl_tf.programs.inspect import main
 
 TEXT = "the cat sat\non the mat\n\nthe <unk> sat on the dog\n"
 WORDS = Vocabulary.learn("word", [TEXT], line_end="</s>", unknown="<unk>")
@@ -77,6 +77,6 @@ def test_checksums_are_verified_unless_told(folder, capsys):
 def test_bytes_are_shown_as_bytes(tmp_path, capsys):
     (tmp_path / "a.txt").write_text("aab\n")
     flags = ["--dataset=text", f"--train={tmp_path}/a.txt", f"--data_dir={tmp_path}/records"]
-    assert make_tfrecords.main(["make_tfrecords.py", *flags]) == 0
+    assert prepare.main(["make_tfrecords.py", *flags]) == 0
     _, text, _ = run(capsys, tmp_path / "records")
     assert r"symbols: b'\x00' b'\x01' " in text

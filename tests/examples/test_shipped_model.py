@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import txl_tf
-from txl_tf import evaluate, generate
 from txl_tf.data import write_records
 from txl_tf.pretrained import find_pretrained
+from txl_tf.programs import evaluate, generate
 
 FOLDER = Path(find_pretrained("pydoc"))
 TEXT = "Return a list of the names of the files in the directory given by path.\n"

@@ -9,7 +9,7 @@ import tensorflow as tf
 from small_language_model import WORDS, make_model
 from tables import slow_after
 
-import txl_tf.export
+import txl_tf.programs.export
 from txl_tf.cached_model import CachedModel
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
@@ -316,10 +316,10 @@ def test_a_mixed_policy_is_exported(tmp_path):
 def test_the_program_exports_a_run(tmp_path, capsys):
     make_model(7).save(tmp_path / "run")
     arguments = ["--run", str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--mem_len=3"]
-    assert txl_tf.export.main(["export", *arguments]) == 0
+    assert txl_tf.programs.export.main(["export", *arguments]) == 0
     printed = capsys.readouterr().out
     assert "a SavedModel of step 0 with score_ids, initial_memory, step." in printed
     assert "The run has no vocabulary: the model takes ids, not texts." in printed
     assert json.loads((tmp_path / "out" / "txl_tf.json").read_text())["span"]["mem_len"] == 3
-    assert txl_tf.export.main(["export", *arguments]) == 1
+    assert txl_tf.programs.export.main(["export", *arguments]) == 1
     assert "is not empty" in capsys.readouterr().err

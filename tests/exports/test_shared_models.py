@@ -5,11 +5,11 @@ import pytest
 from small_language_model import WORDS, make_model
 
 import txl_tf
-from txl_tf import score
 from txl_tf.config import TrainConfig
 from txl_tf.data.files import append_json_line
 from txl_tf.errors import UserError
 from txl_tf.exports.hub_folder import Card, write_card
+from txl_tf.programs import score
 from txl_tf.runs.folder import RunConfig
 
 NAME = "user/small-model"

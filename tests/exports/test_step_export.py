@@ -9,7 +9,7 @@ from exported_steps import make_lm
 from small_language_model import WORDS
 from small_lstm import make_model as make_lstm
 
-import txl_tf.export
+import txl_tf.programs.export
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.exports import step_export
@@ -26,7 +26,7 @@ def quick(monkeypatch):
 
 
 def run(capsys, *arguments):
-    status = txl_tf.export.main(["export", *map(str, arguments)])
+    status = txl_tf.programs.export.main(["export", *map(str, arguments)])
     return status, "".join(capsys.readouterr())
 
 

@@ -19,10 +19,10 @@ from apache_beam.io.filesystem import CompressionTypes, FileMetadata
 from apache_beam.io.localfilesystem import LocalFileSystem
 
 from data_prep import make_tfrecords
-from txl_tf import score
 from txl_tf.apps.beam.runner import Runner
 from txl_tf.data.records.writing import write_records
 from txl_tf.errors import UserError
+from txl_tf.programs import score
 
 TWO = ("direct_num_workers=2",)
 THREADS = (*TWO, "direct_running_mode=multi_threading")

@@ -1,4 +1,4 @@
-"""`python -m txl_tf.serve` in a process of its own, and clients that behave and that do not."""
+"""`txl serve` in a process of its own, and clients that behave and that do not."""
 
 import asyncio
 import concurrent.futures
@@ -26,7 +26,7 @@ from starlette.applications import Starlette  # noqa: E402
 from starlette.responses import PlainTextResponse  # noqa: E402
 from starlette.routing import Route  # noqa: E402
 
-import txl_tf.serve  # noqa: E402
+import txl_tf.programs.serve  # noqa: E402
 from txl_tf.apps.server import http_app  # noqa: E402
 from txl_tf.apps.server.api_requests import RequestError  # noqa: E402
 
@@ -37,7 +37,7 @@ WAIT = 300  # seconds that nothing takes, however slow the machine
 @contextlib.contextmanager
 def start_server(folder, *flags):
     """Yields the process of a server, and its URL."""
-    command = [sys.executable, "-m", "txl_tf.serve", str(folder), "--port=0", *flags]
+    command = [sys.executable, "-m", "txl_tf.programs.serve", str(folder), "--port=0", *flags]
     with subprocess.Popen(
         command,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -382,7 +382,7 @@ def test_a_client_that_sends_or_takes_nothing_loses_its_place(impatient):
 
 def test_a_port_that_is_taken_is_one_line(folder, url, capsys):
     port = urllib.parse.urlsplit(url).port
-    assert txl_tf.serve.main(["serve", f"--run={folder}", f"--port={port}"]) == 1
+    assert txl_tf.programs.serve.main(["serve", f"--run={folder}", f"--port={port}"]) == 1
     error = capsys.readouterr().err
     assert error == f"serve: cannot listen on 127.0.0.1:{port}: Address already in use\n"
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_language_model import make_model
 
-from txl_tf import generate, score
 from txl_tf.data import Vocabulary
 from txl_tf.data.text.wikitext import (
     tokenize_wikitext,
 )
+from txl_tf.programs import generate, score
 
 pytest.importorskip("sacremoses", reason="pip install -e '.[wikitext]'")
 

@@ -9,13 +9,11 @@ from txl_tf.__main__ import PROGRAMS
 
 # The programs that are files of the repository; the others are those of `txl`.
 FILES = {
-    "train_gpu.py": "txl_tf.train_gpu",
-    "train_tpu.py": "txl_tf.train_tpu",
-    "data_prep/make_tfrecords.py": "txl_tf.make_tfrecords",
+    "train_gpu.py": "txl_tf.programs.train",
+    "train_tpu.py": "txl_tf.programs.train_tpu",
+    "data_prep/make_tfrecords.py": "txl_tf.programs.prepare",
 }
-_COMMAND = re.compile(
-    r"(?<![\w./-])(?:python3? (?:-m )?(txl_tf\.[a-z_.]+|[a-z_/]+\.py)|txl ([a-z_-]+))( .*|$)"
-)
+_COMMAND = re.compile(r"(?<![\w./-])(?:python3? ([a-z_/]+\.py)|txl ([a-z_-]+))( .*|$)")
 _SPAN = re.compile(r"`([^`\n]+)`")
 _ENDS = ("<", ">", "|", "&&", ";")  # of a command in a line of a shell
 
@@ -49,9 +47,9 @@ def _read_command(text):
     if match is None:
         return None
     name, script, rest = match.groups()
-    program = PROGRAMS.get(script, "") if script else FILES.get(name, name)
+    program = f"txl_tf.programs.{script}" if script in PROGRAMS else FILES.get(name, "")
     words = shlex.split(rest, comments=True)
     end = next((index for index, word in enumerate(words) if word in _ENDS), len(words))
-    if not program.startswith("txl_tf.") or not words:
+    if not program or not words:
         return None
     return program, tuple(words[:end])

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from places import GOLDEN
 
-from txl_tf import make_tfrecords
 from txl_tf.data import open_records, read_ids
+from txl_tf.programs import prepare
 
 DATA = GOLDEN / "data"
 SPLITS = ("train", "valid", "test")
@@ -30,7 +30,7 @@ CASES = {  # name: data set, its raw files, flags
 def make(dataset, raw_dir, data_dir, *arguments):
     """Makes a data set in this process, which spares the import of tensorflow."""
     flags = [f"--dataset={dataset}", f"--raw_dir={raw_dir}", f"--data_dir={data_dir}"]
-    assert make_tfrecords.main(["make_tfrecords.py", *flags, *map(str, arguments)]) == 0
+    assert prepare.main(["make_tfrecords.py", *flags, *map(str, arguments)]) == 0
     return data_dir
 
 
@@ -125,7 +125,7 @@ def test_wt2_counts_all_splits_and_wt103_the_training_text_only(tmp_path):
 def test_pydoc_can_encode_every_byte(monkeypatch, tmp_path):
     splits = {"train": [b"banana"], "valid": [b"x", b"yz"], "test": [b"y"]}
     monkeypatch.setattr("txl_tf.preparation.plan.read_standard_library", lambda: splits)
-    assert make_tfrecords.main(["x", "--dataset=pydoc", f"--data_dir={tmp_path}"]) == 0
+    assert prepare.main(["x", "--dataset=pydoc", f"--data_dir={tmp_path}"]) == 0
     records = open_records(tmp_path)
     assert read_ids(tmp_path, "train").tolist() == list(b"banana")
     assert len(records.vocabulary) == 256
@@ -138,5 +138,5 @@ def test_pydoc_may_have_the_vocabulary_of_a_run(monkeypatch, tmp_path):
     symbols = [str(byte) for byte in range(255, -1, -1)]
     (tmp_path / "v.json").write_text(json.dumps({"level": "byte", "symbols": symbols}))
     flags = [f"--data_dir={tmp_path}/records", f"--vocab_file={tmp_path}/v.json"]
-    assert make_tfrecords.main(["x", "--dataset=pydoc", *flags]) == 0
+    assert prepare.main(["x", "--dataset=pydoc", *flags]) == 0
     assert read_ids(tmp_path / "records", "train").tolist() == [255 - byte for byte in b"banana"]

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from txl_tf import make_tfrecords
 from txl_tf.data import open_records, read_ids
 from txl_tf.data.download import PublishedFile
 from txl_tf.preparation.corpora import CORPORA
+from txl_tf.programs import prepare
 
 TEXTS = {"train": " a b a\n", "valid": " b\n", "test": " a\n"}
 N_TOKENS = {"train": 4, "valid": 2, "test": 2}
@@ -46,7 +46,7 @@ CASES = {
 
 def call(dataset, folder):
     flags = [f"--dataset={dataset}", f"--raw_dir={folder / 'raw'}", f"--data_dir={folder / 'data'}"]
-    return make_tfrecords.main(["make_tfrecords.py", *flags])
+    return prepare.main(["make_tfrecords.py", *flags])
 
 
 @pytest.mark.parametrize("dataset", CASES)

@@ -10,10 +10,10 @@ import pytest
 from places import GOLDEN, ROOT
 
 from benchmarks.flag_texts import keep_last
-from txl_tf import make_tfrecords
 from txl_tf.data import open_records, read_ids
 from txl_tf.data.download import PublishedFile
 from txl_tf.preparation.corpora import CORPORA
+from txl_tf.programs import prepare
 
 DATA = GOLDEN / "data"
 
@@ -31,7 +31,7 @@ def run(*arguments, cwd=ROOT):
 
 def call(*arguments):
     """Runs the program in this process, which spares the import of tensorflow."""
-    return make_tfrecords.main(["make_tfrecords.py", *keep_last(map(str, arguments))])
+    return prepare.main(["make_tfrecords.py", *keep_last(map(str, arguments))])
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_the_program_writes_to_data_and_the_name(tmp_path):
 def test_bytes_and_characters_need_no_tensorflow(text8):
     code = (
         "import sys; from txl_tf import make_tfrecords; "
-        "status = make_tfrecords.main(['x', *sys.argv[1:]]); "
+        "status = prepare.main(['x', *sys.argv[1:]]); "
         "sys.exit(status or 'tensorflow' in sys.modules or 'keras' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code, *text8], check=False, cwd=ROOT)

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from txl_tf.cli.program import parse_flags
-from txl_tf.make_tfrecords import define_flags, make_options
 from txl_tf.preparation.options import PrepareOptions
+from txl_tf.programs.cli.program import parse_flags
+from txl_tf.programs.prepare import define_flags, make_options
 
 NAMES = {field.name for field in dataclasses.fields(PrepareOptions)}
 

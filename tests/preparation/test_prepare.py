@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from txl_tf import make_tfrecords
 from txl_tf.data import open_records
 from txl_tf.preparation.corpora import CORPORA
 from txl_tf.preparation.options import PrepareOptions
 from txl_tf.preparation.prepare import prepare
+from txl_tf.programs import prepare as program
 
 WT2 = CORPORA["wt2"]
 
@@ -19,7 +19,7 @@ def call(folder):
     for split, text in (("train", "a\n" * 50 + "a"), ("valid", "a\n"), ("test", "a\n")):
         Path(raw / f"{split}.txt").write_text(text)
     flags = ["--dataset=wt2", f"--raw_dir={raw}", f"--data_dir={folder / 'records'}"]
-    return make_tfrecords.main(["make_tfrecords.py", *flags])
+    return program.main(["make_tfrecords.py", *flags])
 
 
 @pytest.fixture

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from places import GOLDEN
 
-from txl_tf import make_tfrecords
 from txl_tf.data import read_ids
+from txl_tf.programs import prepare
 
 DATA = GOLDEN / "data"
 CUT = ("--tgt_len=150", "--per_host_train_bsz=60", "--per_host_valid_bsz=60")
 
 
 def call(*arguments):
-    return make_tfrecords.main(["make_tfrecords.py", *map(str, arguments)])
+    return prepare.main(["make_tfrecords.py", *map(str, arguments)])
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_released_corpus_without_texts_is_named_and_nothing_is_downloaded(tmp_
     assert call(*arguments) == 1
     assert (
         f"`{folder}` holds a corpus of the 2019 release, cache.pkl, and no texts. Convert its "
-        f"splits to records with: python -m txl_tf.import_release --source {folder.parent} "
+        f"splits to records with: txl import_release --source {folder.parent} "
         "--out MODEL_DIR\n"
     ) in capsys.readouterr().err
     assert [path.name for path in folder.iterdir()] == ["cache.pkl"]

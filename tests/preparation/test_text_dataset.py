@@ -7,15 +7,15 @@ import os
 import numpy as np
 import pytest
 
-from txl_tf import make_tfrecords
 from txl_tf.data import open_records, read_ids
+from txl_tf.programs import prepare
 
 TEXT = "the cat sat\non the mat\n\nthe Ünd\n"
 
 
 def call(folder, *arguments):
     flags = [f"--data_dir={folder / 'records'}", *arguments]
-    return make_tfrecords.main(["make_tfrecords.py", "--dataset=text", *map(str, flags)])
+    return prepare.main(["make_tfrecords.py", "--dataset=text", *map(str, flags)])
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from small_commands import (
 )
 
 import txl_tf
-from txl_tf import attention, context, evaluate, export, export_release, generate
 from txl_tf.config import AttentionSpan
+from txl_tf.programs import attention, context, evaluate, export, export_release, generate
 
 FLAGS = {
     "shaw_biased": ["--encoding=shaw_biased", "--n_positions=12"],

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import txl_tf
-from txl_tf import attention
 from txl_tf.data import open_records
+from txl_tf.programs import attention
 
 pytestmark = pytest.mark.slow
 

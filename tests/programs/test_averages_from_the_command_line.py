@@ -6,7 +6,7 @@ import shlex
 import pytest
 from small_commands import run_main, write_data
 
-from txl_tf import average, train_gpu
+from txl_tf.programs import average, train
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +55,7 @@ def test_the_printed_command_evaluates_an_average_of_checkpoints(finished, capsy
     command = command.replace("DATA_DIR", str(finished / "data"))
     python, *arguments = shlex.split(command)
     assert (python, arguments[0]) == ("python", "train_gpu.py")
-    assert train_gpu.main([*arguments, "--jit=none"]) == 0
+    assert train.main([*arguments, "--jit=none"]) == 0
     ((weights, loss),) = read_scores(capsys.readouterr().out)
     assert weights == ""
     assert loss != evaluate(finished, capsys, "--use_ema=false")[1]

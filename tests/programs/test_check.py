@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from places import ROOT
 
-from txl_tf import check
-from txl_tf.check import Check, Result, run_check, run_checks
-from txl_tf.device_checks import numbers, training
 from txl_tf.layers import memory as memory_layer
+from txl_tf.programs import check
+from txl_tf.programs.check import Check, Result, run_check, run_checks
+from txl_tf.programs.checks import numbers, training
 from txl_tf.training import step
 from txl_tf.training.trainer import Trainer
 

@@ -1,4 +1,4 @@
-"""`python -m txl_tf.evaluate --dynamic`."""
+"""`txl evaluate --dynamic`."""
 
 import json
 
@@ -15,8 +15,8 @@ from small_commands import (
 )
 
 from benchmarks.flag_texts import keep_last
-from txl_tf import evaluate
 from txl_tf.data import Vocabulary, write_records
+from txl_tf.programs import evaluate
 
 pytestmark = pytest.mark.slow
 

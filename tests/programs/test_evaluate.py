@@ -13,10 +13,11 @@ from places import ROOT
 from small_commands import N_TEST, run_main, write_data, write_words
 
 import txl_tf
-from txl_tf import evaluate, presets
+from txl_tf import presets
 from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.errors import UserError
 from txl_tf.presets import Preset
+from txl_tf.programs import evaluate
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.folder import VOCABULARY_NAME, read_run_config
 from txl_tf.scoring.evaluator import Evaluator
@@ -263,7 +264,7 @@ def test_sliding_windows_read_no_memory(run, capsys):
 
 @pytest.mark.slow
 def test_the_program_runs_compiled_from_the_command_line(run):
-    command = [sys.executable, "-m", "txl_tf.evaluate", "--run", run, "--json"]
+    command = [sys.executable, "-m", "txl_tf.programs.evaluate", "--run", run, "--json"]
     root = ROOT
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
     assert done.returncode == 0, done.stderr

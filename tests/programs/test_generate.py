@@ -10,10 +10,10 @@ from small_language_model import make_model
 from small_release import make_release
 
 import txl_tf
-from txl_tf import generate, import_release
 from txl_tf.config import EvalConfig
 from txl_tf.data import Vocabulary, detokenize_wikitext
 from txl_tf.generation.session import Session
+from txl_tf.programs import generate, import_release
 
 
 @pytest.fixture(scope="module")

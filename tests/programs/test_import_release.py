@@ -9,8 +9,8 @@ import tensorflow as tf
 from small_release import DATA, draw_slots, draw_weights, make_release, write_checkpoint
 
 import txl_tf
-from txl_tf import evaluate, export_release, import_release
 from txl_tf.data import read_ids
+from txl_tf.programs import evaluate, export_release, import_release
 from txl_tf.release import load_model
 from txl_tf.release.records import convert_records
 from txl_tf.runs.checkpoint_reader import name_variables
@@ -162,7 +162,7 @@ def test_a_vocabulary_of_another_size_is_refused(tmp_path, capsys):
 @pytest.mark.slow
 def test_training_refuses_to_resume_from_imported_weights_alone(tmp_path, capsys):
     """It must not be set aside as damaged, as a checkpoint without a memory would be."""
-    from txl_tf import train_gpu
+    from txl_tf.programs import train as train_gpu
 
     make_release(tmp_path / "source", **WORDS)
     sizes = ["--dropout=0", "--train_steps=2", "--train_batch_size=3", "--tgt_len=5", "--mem_len=5"]
@@ -180,7 +180,7 @@ def test_training_refuses_to_resume_from_imported_weights_alone(tmp_path, capsys
 @pytest.mark.slow
 def test_training_continues_with_the_state_of_adam(tmp_path, capsys):
     """One more step is the one that TensorFlow 1's Adam would have made."""
-    from txl_tf import train_gpu
+    from txl_tf.programs import train as train_gpu
 
     step = 7
     make_release(tmp_path / "source", step=step, slots=True, **WORDS)

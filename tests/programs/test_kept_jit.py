@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from small_commands import read_weights, run_main, write_data
 
-from txl_tf import train_gpu
+from txl_tf.programs import train
 from txl_tf.runs.folder import read_run_config
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ def stopped(whole, tmp_path):
 
 def resume(run, *flags):
     arguments = [f"--model_dir={run}", "--iterations=4", "--save_steps=4", *flags]
-    return train_gpu.main(["train_gpu.py", *arguments])
+    return train.main(["train_gpu.py", *arguments])
 
 
 def read_jit(run):

@@ -9,7 +9,8 @@ from small_commands import read_log, read_scores, write_data, write_words
 from tables import slow_after
 
 from benchmarks.flag_texts import keep_last
-from txl_tf import (
+from txl_tf.config import ModelConfig
+from txl_tf.programs import (
     attention,
     context,
     evaluate,
@@ -19,9 +20,8 @@ from txl_tf import (
     page,
     samples,
     score,
-    train_gpu,
 )
-from txl_tf.config import ModelConfig
+from txl_tf.programs import train as train_gpu
 from txl_tf.runs.folder import read_run_config
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ import shlex
 import pytest
 from small_commands import make_arguments, run_main, write_data
 
-from txl_tf import evaluate, train_gpu
+from txl_tf.programs import evaluate, train
 from txl_tf.runs.checkpoint_files import list_checkpoints
 
 pytestmark = pytest.mark.slow
@@ -15,7 +15,7 @@ FLAGS = ["--eval_every=3", "--save_steps=5", "--iterations=2", "--keep_checkpoin
 
 
 def resume(run, *flags):
-    return train_gpu.main(["train_gpu.py", f"--model_dir={run}", *flags])
+    return train.main(["train_gpu.py", f"--model_dir={run}", *flags])
 
 
 def read_lines(path):
@@ -33,7 +33,7 @@ def early_stopped(data):
     run = data.parent / "stopped"
     flags = [*FLAGS, "--train_steps=40", "--learning_rate=0.5", "--patience=2"]
     arguments = make_arguments(data, run, *flags)
-    assert train_gpu.main(["train_gpu.py", *arguments]) == 0
+    assert train.main(["train_gpu.py", *arguments]) == 0
     assert read_lines(run / "validation.jsonl")[-1]["step"] < 40
     return run
 
@@ -74,7 +74,7 @@ def test_an_early_stopped_run_is_not_trained_on_without_patience(early_stopped, 
 
 def test_the_command_of_an_early_stop_evaluates_the_best(early_stopped, capsys):
     assert resume(early_stopped) == 0
-    command = capsys.readouterr().out.splitlines()[-1].partition("python -m txl_tf.evaluate ")[2]
+    command = capsys.readouterr().out.splitlines()[-1].partition("txl evaluate ")[2]
     assert evaluate.main(["evaluate.py", *shlex.split(command), "--split=valid"]) == 0
     best = min(read_lines(early_stopped / "validation.jsonl"), key=lambda line: line["loss_nats"])
     found = read_lines(early_stopped / "evaluations.jsonl")[-1]

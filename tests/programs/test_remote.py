@@ -10,11 +10,12 @@ import tensorflow as tf
 from small_commands import run_main, write_data
 
 import txl_tf
-from txl_tf import average, make_tfrecords
 from txl_tf.data import files, open_records, read_ids
 from txl_tf.data.records.format import RecordError
 from txl_tf.data.records.writing import holds_records
 from txl_tf.errors import UserError
+from txl_tf.programs import average
+from txl_tf.programs import prepare as make_tfrecords
 
 
 @pytest.fixture
@@ -121,14 +122,14 @@ def test_an_unknown_scheme_is_one_line(flag, tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["attention", "context", "evaluate"])
 def test_a_shared_model_in_place_of_a_run_folder_is_one_line(name, capsys):
-    main = importlib.import_module(f"txl_tf.{name}").main
+    main = importlib.import_module(f"txl_tf.programs.{name}").main
     assert main(["x", "--run=hf://user/model"]) == 1
     assert 'txl_tf.load("hf://user/model").save("FOLDER")' in read_error(capsys)
 
 
 @pytest.mark.parametrize("name", ["score", "generate", "evaluate", "export"])
 def test_an_unknown_scheme_of_a_run_is_one_line(name, tmp_path, capsys):
-    main = importlib.import_module(f"txl_tf.{name}").main
+    main = importlib.import_module(f"txl_tf.programs.{name}").main
     more = {"score": [__file__], "generate": ["--prompt=a"], "export": [f"--out={tmp_path / 'a'}"]}
     assert main(["x", "--run=s3://bucket/a", *more.get(name, [])]) == 1
     assert read_error(capsys).endswith("Received: s3://")

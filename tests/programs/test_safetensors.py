@@ -8,7 +8,7 @@ import pytest
 from small_commands import run_main
 
 import txl_tf
-from txl_tf import evaluate
+from txl_tf.programs import evaluate
 
 
 @pytest.fixture(scope="module")

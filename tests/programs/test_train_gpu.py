@@ -24,8 +24,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import txl_tf
 from tests.soak import kill_resume
-from txl_tf import train_gpu
 from txl_tf.data import open_records
+from txl_tf.programs import train
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.folder import read_run_config
 
@@ -209,7 +209,7 @@ def test_a_warm_start_takes_the_model_of_its_checkpoint(finished, tmp_path, caps
     small = ("--tgt_len=3", "--mem_len=4", "--train_batch_size=2", "--train_steps=2", "--jit=none")
     places = [f"--data_dir={finished / 'data'}", f"--model_dir={tmp_path / 'new'}"]
     arguments = [*places, f"--warm_start_path={path}", "--dropatt=0.3", *small]
-    assert train_gpu.main(["x", *arguments]) == 0
+    assert train.main(["x", *arguments]) == 0
     assert f"The model is that of {finished / 'run'}, except for flags" in capsys.readouterr().out
     model = read_run_config(str(finished / "run")).model
     assert read_run_config(str(tmp_path / "new")).model == dataclasses.replace(model, dropatt=0.3)

@@ -9,7 +9,7 @@ from places import ROOT
 from small_commands import make_arguments, read_log, write_data
 
 import txl_tf
-from txl_tf import train_gpu, train_tpu
+from txl_tf.programs import train, train_tpu
 from txl_tf.training import strategy
 
 
@@ -36,7 +36,7 @@ def test_a_tpu_trains_as_a_gpu_does(data_dir, tmp_path, monkeypatch, two_replica
     cloud = ("--tpu_zone=us-a", "--gcp_project=mine")
     assert run_main(data_dir, tmp_path / "tpu", *batch, *cloud) == 0
     arguments = make_arguments(data_dir, tmp_path / "gpu", "--dropout=0", "--dropatt=0", *batch)
-    assert train_gpu.main(["train_gpu.py", *arguments]) == 0
+    assert train.main(["train_gpu.py", *arguments]) == 0
     assert asked == [("v5", "us-a", "mine", 0)]
     losses = [[line["loss_nats"] for line in read_log(tmp_path / name)] for name in ("tpu", "gpu")]
     np.testing.assert_allclose(*losses, rtol=1e-5)
@@ -65,7 +65,7 @@ def test_a_missing_tpu_is_one_line_with_what_was_tried(
     assert run_main(data_dir, tmp_path / "run") == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
         f"train_tpu.py: no TPU was found with tpu='v5', tpu_zone=None, gcp_project=None: {reason}. "
-        "python train_gpu.py trains on GPUs or the CPU; --cpu_replicas=2 tries this command on the "
+        "txl train trains on GPUs or the CPU; --cpu_replicas=2 tries this command on the "
         "CPU"
     )
 
@@ -100,7 +100,7 @@ def test_both_programs_have_the_same_flags_but_for_the_devices(monkeypatch):
 
         return run_program
 
-    for name, program in (("gpu", train_gpu), ("tpu", train_tpu)):
+    for name, program in (("gpu", train), ("tpu", train_tpu)):
         monkeypatch.setattr(program, "run_program", note(name))
         program.main([name])
     assert seen["tpu"] - seen["gpu"] == {"tpu", "tpu_zone", "gcp_project"}

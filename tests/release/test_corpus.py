@@ -6,12 +6,12 @@ import pytest
 from places import GOLDEN
 
 import txl_tf
-from txl_tf import make_tfrecords
 from txl_tf.data import Vocabulary, open_records
 from txl_tf.errors import UserError
 from txl_tf.preparation.corpora import CORPORA
 from txl_tf.preparation.plan import make_source
 from txl_tf.preparation.raw_files import find_raw
+from txl_tf.programs import prepare
 from txl_tf.release import load_vocabulary, read_corpus
 
 DATA = GOLDEN / "data"
@@ -38,7 +38,7 @@ def vocabularies(tmp_path_factory):
         data_dir = tmp_path_factory.mktemp(name)
         flags = [f"--raw_dir={DATA / TEXTS.get(name, name)}", f"--data_dir={data_dir}"]
         flags += ["--drop_newlines"] if name == "enwik8" else []
-        assert make_tfrecords.main(["make_tfrecords.py", f"--dataset={name}", *flags]) == 0
+        assert prepare.main(["make_tfrecords.py", f"--dataset={name}", *flags]) == 0
         made[name] = open_records(data_dir).vocabulary
     return made
 

@@ -1,7 +1,7 @@
 import pytest
 
 from txl_tf.errors import UserError
-from txl_tf.import_release import fetch_model, list_files
+from txl_tf.programs.import_release import fetch_model, list_files
 
 
 def put(serve, name, folder, *, without=()):

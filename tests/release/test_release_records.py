@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 from places import GOLDEN
 
-from txl_tf import make_tfrecords, train_gpu
 from txl_tf.data import RecordError, open_records
+from txl_tf.programs import prepare as make_tfrecords
+from txl_tf.programs import train as train_gpu
 from txl_tf.release import load_vocabulary
 from txl_tf.release.records import convert_records
 

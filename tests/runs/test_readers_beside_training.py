@@ -9,7 +9,7 @@ import pytest
 from small_commands import PROGRAM, make_arguments, write_data
 
 import txl_tf
-import txl_tf.evaluate
+import txl_tf.programs.evaluate
 from txl_tf.data.files import read_json_lines
 from txl_tf.runs.checkpoint_files import list_checkpoints
 
@@ -34,7 +34,7 @@ def test_a_run_is_scored_and_evaluated_while_its_training_replaces_checkpoints(t
             if n_loaded % 9 == 1:
                 assert lm.score([np.arange(7)], jit="none")[0].tokens == 6
                 arguments = [f"--run={run}", "--max_segments=2", "--jit=none"]
-                assert txl_tf.evaluate.main(["evaluate.py", *arguments]) == 0
+                assert txl_tf.programs.evaluate.main(["evaluate.py", *arguments]) == 0
                 n_evaluated += 1
         assert (training.wait(), training.stderr.read()) == (0, "")
     assert n_evaluated > 1

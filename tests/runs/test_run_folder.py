@@ -70,7 +70,7 @@ def test_an_id_that_cannot_be_used_is_refused(text, folder):
 
 def test_a_folder_of_others_is_told_how_to_become_a_run(tmp_path):
     (tmp_path / "model.ckpt-0.index").touch()
-    command = f"python -m txl_tf.import_release --source {tmp_path} --out RUN"
+    command = f"txl import_release --source {tmp_path} --out RUN"
     with pytest.raises(UserError, match=rf"config\.json is missing. If others .*{command}"):
         read_run_vocabulary(str(tmp_path))
 

@@ -27,9 +27,9 @@ from typing import NamedTuple
 from absl import flags
 
 from benchmarks.tables import print_table
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 # What the readers read of these folders.

@@ -21,9 +21,9 @@ from absl import flags
 
 from benchmarks.tables import print_table
 from tests.soak.kill_resume import Run, define_run_flags, make_records, read_numbers, train
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 
 YEARS = 3e8  # seconds
 

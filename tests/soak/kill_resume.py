@@ -36,9 +36,9 @@ from absl import flags
 from benchmarks.flag_texts import keep_last
 from benchmarks.several_workers import make_environments, run_python
 from benchmarks.tables import print_table
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 
 MODEL = (
     "--n_layer=2 --d_model=32 --d_embed=32 --n_head=2 --d_head=16 --d_inner=64 --dropout=0.2 "
@@ -84,7 +84,7 @@ def train(arguments: list[str], log: Path, environment: dict[str, str]) -> None:
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(output, stream)
-    from txl_tf import train_gpu
+    from txl_tf.programs import train as train_gpu
 
     sys.exit(train_gpu.main(["train_gpu.py", *arguments]))
 

@@ -23,9 +23,9 @@ from typing import Any
 from absl import flags
 
 from benchmarks.tables import print_table
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "examples" / "models" / "pydoc"
@@ -37,7 +37,7 @@ MISDEEDS = {"stalled": HEAD, "vanished": HEAD + b'{"texts": ["', "sent garbage":
 @contextlib.contextmanager
 def start_server() -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Yields the process of a server, and its port."""
-    command = [sys.executable, "-m", "txl_tf.serve", str(RUN), "--port=0"]
+    command = [sys.executable, "-m", "txl_tf.programs.serve", str(RUN), "--port=0"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT
     ) as process:

@@ -91,7 +91,7 @@ def test_a_checkpoint_of_another_model_is_refused(saved, change):
 def test_a_checkpoint_of_the_2019_release_is_named_with_what_to_do(tmp_path):
     shutil.copytree(MODELS / "char", tmp_path / "tf_text8" / "model")
     path = tmp_path / "tf_text8" / "model" / "model.ckpt-0"
-    command = f"python -m txl_tf.import_release --source {tmp_path / 'tf_text8'} --out MODEL_DIR"
+    command = f"txl import_release --source {tmp_path / 'tf_text8'} --out MODEL_DIR"
     with pytest.raises(UserError, match=rf"is a checkpoint of the 2019 release\..*: {command}$"):
         load_weights(txl_tf.TransformerXL(MODEL), str(path))
 

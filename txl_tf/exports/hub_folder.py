@@ -230,7 +230,7 @@ def _describe_training(card: Card) -> str:
 
 def _write_figures(card: Card) -> str:
     if not card.records:
-        return "None: no evaluation of these weights was recorded (`python -m txl_tf.evaluate`).\n"
+        return "None: no evaluation of these weights was recorded (`txl evaluate`).\n"
     rows = [
         f"| {record['split']} | {name.replace('_', ' ')} {figure:.4f} | {record['tokens']:,} | "
         f"{_describe_counting(record)} |"

@@ -9,7 +9,7 @@ from pathlib import Path
 from txl_tf.data.download import fetch, unpack
 from txl_tf.data.text.text_files import TextFile, describe_overlap, find_files
 from txl_tf.data.text.vocabulary import CHARACTER_LEVELS
-from txl_tf.errors import UserError, name_program
+from txl_tf.errors import UserError
 from txl_tf.preparation.corpora import CORPORA, SPLITS, CorpusSpec
 from txl_tf.preparation.options import TEXT, PrepareOptions
 
@@ -150,7 +150,7 @@ def _download(options: PrepareOptions) -> None:
     if (raw_dir / "cache.pkl").is_file():
         raise UserError(
             f"`{raw_dir}` holds a corpus of the 2019 release, cache.pkl, and no texts. Convert its "
-            f"splits to records with: {name_program('import_release')} "
+            f"splits to records with: txl import_release "
             f"--source {shlex.quote(str(raw_dir.parent))} --out MODEL_DIR"
         )
     for published in CORPORA[options.dataset].published:

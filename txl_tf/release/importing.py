@@ -102,7 +102,7 @@ def _read_data(
         raise UserError(f"`{info_path}` must be an object with the name of a data set")
     name = dataset or info.get("dataset")
     json_path = os.path.join(data_dir, "vocabulary.json")
-    if tf.io.gfile.exists(json_path):  # as `txl_tf.export_release` writes it
+    if tf.io.gfile.exists(json_path):  # as `txl export_release` writes it
         vocabulary = read_run_vocabulary(data_dir)  # the file is that of a run folder
         _check_vocabulary(json_path, vocabulary, config)
         return name, vocabulary, {}

@@ -27,7 +27,7 @@ import tensorflow as tf
 from txl_tf.config import SHAPELESS, ModelConfig
 from txl_tf.config.base import list_differences
 from txl_tf.data.files import check_address, list_names
-from txl_tf.errors import UserError, explain, name_program
+from txl_tf.errors import UserError, explain
 from txl_tf.runs.checkpoint_files import (
     CHECKPOINTS_NAME,
     PREFIX,
@@ -144,7 +144,7 @@ class CheckpointReader:
         source = os.path.dirname(folder) if os.path.basename(folder) == "model" else folder
         raise UserError(
             f"{self.path} is a checkpoint of the 2019 release. Make a run of it first: "
-            f"{name_program('import_release')} --source {shlex.quote(source or '.')} "
+            f"txl import_release --source {shlex.quote(source or '.')} "
             "--out MODEL_DIR"
         )
 

@@ -10,7 +10,7 @@ MODEL_DIR/checkpoints/        weights, optimizer, step, memory
 MODEL_DIR/averaged/           checkpoint means
 MODEL_DIR/log.jsonl           one object for each logged step
 MODEL_DIR/validation.jsonl    one object for each evaluation during training
-MODEL_DIR/evaluations.jsonl   one object for each evaluation by `txl_tf.evaluate`
+MODEL_DIR/evaluations.jsonl   one object for each evaluation by `txl evaluate`
 MODEL_DIR/lock                while a process trains
 MODEL_DIR/events/             for TensorBoard: hyper-parameters, and in train/ and validation/
                               the numbers of the log, scores and samples
@@ -45,7 +45,7 @@ from txl_tf.data.files import (
 from txl_tf.data.records.reading import Records
 from txl_tf.data.records.writing import holds_records
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.errors import UserError, explain_errors, name_program
+from txl_tf.errors import UserError, explain_errors
 from txl_tf.version import __version__
 
 FORMAT_VERSION = 1
@@ -153,14 +153,14 @@ def _explain_no_run(folder: str) -> str:
     if found:
         if "saved_model.pb" in found:
             return (
-                f"{message}. It is a SavedModel, for `txl_tf.score` and TensorFlow Serving: pass "
+                f"{message}. It is a SavedModel, for `txl score` and TensorFlow Serving: pass "
                 "the run that it was exported from"
             )
         is_foreign = {"model", "checkpoint", "model.safetensors", "pytorch_model.bin"} & set(found)
         if is_foreign or any(name.endswith(".index") for name in found):
             return (
                 f"{message}. If others trained it: "
-                f"{name_program('import_release')} --source {shlex.quote(folder)} --out RUN"
+                f"txl import_release --source {shlex.quote(folder)} --out RUN"
             )
     return message
 
@@ -258,7 +258,7 @@ def name_preparation(folder: str, vocabulary: Vocabulary) -> str:
     """Returns how to make records with the vocabulary of a run, for messages."""
     known = shlex.quote(join_path(folder, VOCABULARY_NAME))
     return (
-        f"To make records with the vocabulary of the run: {name_program('make_tfrecords')} "
+        f"To make records with the vocabulary of the run: txl prepare "
         f"--dataset text --level {vocabulary.level} --vocab_file {known} --train FILES "
         "--valid FILES --data_dir NEW_DATA_DIR"
     )

@@ -11,7 +11,7 @@ from keras import ops
 
 from txl_tf.config.base import list_differences
 from txl_tf.data.files import access_path
-from txl_tf.errors import UserError, name_program
+from txl_tf.errors import UserError
 from txl_tf.runs.checkpoint_files import WEIGHTS_FORMAT, open_weights
 from txl_tf.segment_model import SegmentModel
 
@@ -33,7 +33,7 @@ def read_weights_file(model: SegmentModel, path: str) -> None:
         if (file.metadata() or {}).get("format") != WEIGHTS_FORMAT:
             raise UserError(
                 f"`{path}` was not written by txl_tf. The weights of other libraries are imported: "
-                f"{name_program('import_release')} --source "
+                f"txl import_release --source "
                 f"{shlex.quote(os.path.dirname(path) or '.')} --out RUN"
             )
         arrays = {name: file.get_tensor(name) for name in list(file.keys())}

@@ -18,7 +18,6 @@ from txl_tf.config.stages import find_stage, make_stages
 from txl_tf.config.training import RunOptions
 from txl_tf.data.files import access_path, append_json_line, drop_lines_after
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
-from txl_tf.errors import name_program
 from txl_tf.runs.checkpoint_files import find_best, list_losses
 from txl_tf.runs.folder import EVENTS_NAME, LOG_NAME, VALIDATION_NAME, RunConfig
 from txl_tf.scoring.metrics import Score, format_score, make_score_record, name_bits, name_losses
@@ -223,5 +222,5 @@ class Validation:
         return (
             f"Early stopping: {self._patience} evaluations without an improvement on step "
             f"{self.best_step}, whose checkpoint is kept; --patience=0 continues. To evaluate it: "
-            f"{name_program('evaluate')} --run {run} --checkpoint best"
+            f"txl evaluate --run {run} --checkpoint best"
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from txl_tf.errors import UserError, explain, explain_errors, name_program
+from txl_tf.errors import UserError, explain, explain_errors
 from txl_tf.training.cluster import CONNECT_MINUTES, Cluster, read_cluster, wait_for_processes
 from txl_tf.training.signals import end_on_interrupt, stop_at_once
 
@@ -106,7 +106,7 @@ def make_tpu_strategy(
             reason = "this machine is not in Google Cloud, or has no network"
         tried = f"tpu={tpu!r}, tpu_zone={zone!r}, gcp_project={project!r}"
         raise UserError(
-            f"no TPU was found with {tried}: {reason}. {name_program('train_gpu')} trains on GPUs "
+            f"no TPU was found with {tried}: {reason}. txl train trains on GPUs "
             "or the CPU; --cpu_replicas=2 tries this command on the CPU"
         ) from error
 

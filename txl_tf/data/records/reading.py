@@ -22,7 +22,6 @@ from txl_tf.data.records.format import (
     unpack_ids,
     unpack_record,
 )
-from txl_tf.errors import name_program
 
 
 class Split:
@@ -269,7 +268,7 @@ def read_info(folder: str) -> RecordsInfo:
             )
         raise RecordError(
             f"`{folder}` holds no records. Make them with: "
-            f"{name_program('make_tfrecords')} --dataset NAME --data_dir {folder}"
+            f"txl prepare --dataset NAME --data_dir {folder}"
         )
     with open_file(path) as file:
         text = file.read()

@@ -1,0 +1,1 @@
+"""The programs behind `txl`, one file each; `cli` has their flags."""

@@ -1,0 +1,125 @@
+"""Shows what a run attends to: by distance, by term of the scores, and in a stretch of text.
+
+txl attention --run runs/text8 --heads 3.0,5.7
+"""
+
+import dataclasses
+import functools
+import sys
+
+from absl import flags
+
+from txl_tf.errors import UserError
+from txl_tf.programs.cli.config_flags import define_jit_flag, define_span_flags, override_evaluation
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.run_flags import (
+    choose_out,
+    choose_run,
+    define_ema_flag,
+    define_records_flag,
+    define_run_flags,
+    open_run_records,
+)
+
+_OTHERWISE = "as the run is evaluated"
+
+
+def main(argv: list[str] = sys.argv) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    return run_program(__doc__, define_flags(), show_attention, argv, positional="run")
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the program, before parsing."""
+    options = flags.FlagValues()
+    define = functools.partial(define_flag, options)
+    define_run_flags(options)
+    define_records_flag(options)
+    define("split", str, "valid", "Split to read.")
+    text = "Number of targets to average over, rounded up to whole segments."
+    define("tokens", int, 10_000, text, lower_bound=1)
+    text = (
+        "Heads to show over the stretch of text, as LAYER.HEAD from 0. [default: the three that "
+        "look farthest]"
+    )
+    define("heads", list, None, text)
+    text = "Position in the split of the first target of the stretch. [default: in the middle]"
+    define("start", int, None, text, lower_bound=1)
+    define("length", int, 40, "Number of targets in the stretch.", lower_bound=1)
+    text = "Largest distance in the figures; the files hold all. [default: all]"
+    define("max_distance", int, None, text, lower_bound=1)
+    text = f"Largest number of lanes that are read at once. [default: {_OTHERWISE}]"
+    define("lanes", int, None, text, lower_bound=1)
+    define_span_flags(options, _OTHERWISE)
+    define_ema_flag(options)
+    define_jit_flag(options)
+    text = "Folder for the figures and the numbers. [default: RUN/attention]"
+    define("out", str, None, text, is_path=True)
+    return options
+
+
+def show_attention(options: flags.FlagValues) -> None:
+    """Averages the attention of a run, reads a stretch of text, and writes figures and numbers."""
+    choose_run(options)
+    out = choose_out(options, options.run, "attention")
+    records = open_run_records(options.run, options.data_dir, options.split)
+
+    from txl_tf.architecture import check_transformer
+    from txl_tf.data.files import check_folder, is_remote
+    from txl_tf.experiments.attention_average import (
+        average_attention,
+        count_segments,
+        cut_attention_lanes,
+    )
+    from txl_tf.experiments.attention_report import AttentionReport
+    from txl_tf.experiments.text_attention import parse_heads, place_stretch, read_stretch
+    from txl_tf.model import TransformerXL
+    from txl_tf.progress import Bar
+    from txl_tf.runs.checkpoint_files import read_step
+    from txl_tf.runs.checkpoint_reader import load_choice
+    from txl_tf.runs.folder import read_run_config
+    from txl_tf.scoring.checkpoints import check_data, describe_evaluation
+
+    config = read_run_config(options.run)
+    evaluation = override_evaluation(config.evaluation, options)
+    config = dataclasses.replace(config, evaluation=evaluation)
+    check_transformer(config.model, "an analysis of attention")
+    heads = parse_heads(options.heads or [], config.model)
+    if is_remote(out):
+        raise UserError(f"`--out` must be a folder on this machine. Received: {out}")
+    check_folder(out)
+    check_data(records, config, model_dir=options.run, split=options.split)
+    split = records.split(options.split)
+    start = place_stretch(len(split), options.start, options.length)
+    model = TransformerXL(config.model, dtype="float32")
+    checkpoint, is_averaged = load_choice(
+        model, options.run, options.checkpoint, use_ema=options.use_ema
+    )
+
+    n_targets = options.tokens
+    lanes = cut_attention_lanes(config.model, evaluation, split, n_targets=n_targets)
+    print(f"Reading {options.split} with {describe_evaluation(evaluation, lanes)}.")
+    n_segments = count_segments(lanes, n_targets)
+    with Bar("attention", total=n_segments, unit="segment") as bar:
+        averages = average_attention(
+            model, evaluation, lanes, n_targets=n_targets, jit=options.jit, report=bar.update
+        )
+    heads = heads or averages.find_widest_heads()
+    stretch = read_stretch(model, evaluation, split, heads, start=start, length=options.length)
+    settings = {
+        "run": options.run,
+        "dataset": config.dataset,
+        "split": options.split,
+        "checkpoint": checkpoint,
+        "step": read_step(checkpoint),
+        "is_averaged": is_averaged,
+        "evaluation": evaluation.to_json(),
+        "lanes": lanes.n_lanes,
+        "warm_len": lanes.warm_len,
+    }
+    report = AttentionReport(settings, averages, stretch, records.vocabulary)
+    print(f"Mean attention weights over {averages.n_targets:,} targets, by layer.head:")
+    print("\n".join(report.format_table()))
+    names = report.write(out, max_distance=options.max_distance)
+    print(f"Wrote {', '.join(names)} into {out}")

@@ -1,0 +1,269 @@
+"""The flags that programs share: the run, its weights and records, and how text is drawn.
+
+A run or a data set that no flag names is the only one under `runs/` or `data/`; a line says so.
+"""
+
+import os
+import shlex
+import sys
+from glob import glob
+from pathlib import Path
+
+from absl import flags
+
+from txl_tf.config import (
+    DEFAULT_TEMPERATURE,
+    DEFAULT_TOP_K,
+    KERNEL_DTYPES,
+    MAX_SAMPLING_SEED,
+)
+from txl_tf.data.files import is_remote
+from txl_tf.data.records.format import JSON_NAME
+from txl_tf.data.records.reading import Records, open_records
+from txl_tf.data.records.writing import holds_records
+from txl_tf.errors import UserError
+from txl_tf.pretrained import DEFAULT, find_pretrained, is_pretrained
+from txl_tf.programs.cli.flags import OUTPUT, define_flag, define_second_name, suggest
+from txl_tf.quiet_start import check_backend
+from txl_tf.runs.folder import CONFIG_NAME, find_run_data, read_run_config
+
+CHECKPOINT_HELP = (
+    "Checkpoint to read: newest; best, by the evaluations during training; a step; a name in the "
+    "run folder; or a path. [default: newest]"
+)
+
+
+RUNS, DATA_SETS = "runs", "data"  # where runs and data sets are looked for
+_MAX_LISTED = 10  # of them
+
+
+def define_run_flag(options: flags.FlagValues, *, multiple: bool = False) -> None:
+    """Defines the flag of a run that is read, which `choose_run` chooses; "run" takes its value."""
+    text = f"Folder of the run, or {DEFAULT}, the model that comes with the package."
+    text += f" [default: the only run under {RUNS}/; {DEFAULT} if there is none]"
+    define_flag(options, "run", str, None, text, is_path=True, multiple=multiple)
+    define_second_name(options, "model_dir", "run")
+
+
+def define_run_flags(options: flags.FlagValues) -> None:
+    """Defines the flags of the run and its checkpoint."""
+    define_run_flag(options)
+    define_checkpoint_flag(options)
+    define_threads_flag(options)
+
+
+def define_threads_flag(options: flags.FlagValues) -> None:
+    """Defines the flag of the number of threads, which `run_program` passes to TensorFlow."""
+    help_text = "Number of threads of each operation on the CPU. [default: the number of cores]"
+    define_flag(options, "threads", int, None, help_text, lower_bound=1, section=OUTPUT)
+
+
+def define_checkpoint_flag(options: flags.FlagValues) -> None:
+    """Defines the flag of the checkpoint; `find_checkpoint` finds the one that it names."""
+    define_flag(options, "checkpoint", str, None, CHECKPOINT_HELP, is_path=True)
+
+
+def choose_run(options: flags.FlagValues, *, or_saved_model: bool = False) -> None:
+    """Replaces the run that the flags name, or its default, by its folder, and checks that.
+
+    TensorFlow is not loaded.
+    """
+    check_backend()
+    is_group = isinstance(options["run"], flags.MultiFlag)
+    given = options.run or _find_default_run()
+    found = [find_pretrained(run) for run in (given if options.run and is_group else [given])]
+    for run in found:
+        check_run(run, or_saved_model=or_saved_model)
+    options["run"].value = found if is_group else found[0]
+
+
+def _find_default_run() -> str:
+    """Returns the only run, or the model of the package, and prints it."""
+    found = find_only("run", "run", f"{RUNS}/*/{CONFIG_NAME}")
+    reason = f"the model that comes with the package, as there is no run under {RUNS}/"
+    say_default("run", found or DEFAULT, f"the only run under {RUNS}/" if found else reason)
+    return found or DEFAULT
+
+
+def find_only(flag: str, noun: str, *patterns: str) -> str | None:
+    """Returns the only folder that holds a file of the patterns; `None` if there is none.
+
+    Raises:
+        flags.Error: If there are several. The message lists them.
+    """
+    found = sorted({os.path.dirname(path) for pattern in patterns for path in glob(pattern)})
+    if len(found) > 1:
+        more = f" and {len(found) - _MAX_LISTED} more" if len(found) > _MAX_LISTED else ""
+        raise flags.Error(
+            f"--{flag} must be given, as there are several {noun}s: "
+            f"{', '.join(found[:_MAX_LISTED])}{more}"
+        )
+    return found[0] if found else None
+
+
+def choose_data_set() -> str:
+    """Returns the default of `data_dir`, the only data set, and prints it."""
+    found = find_only_data_set()
+    say_default("data_dir", found, f"the only data set under {DATA_SETS}/")
+    return found
+
+
+def find_only_data_set() -> str:
+    """Returns the folder of the only data set.
+
+    Raises:
+        flags.Error: If there are several, which are listed, or none.
+    """
+    places = (f"{DATA_SETS}/*", f"{DATA_SETS}/*/tfrecords")  # and as the release wrote them
+    found = find_only("data_dir", "data set", *(f"{place}/{JSON_NAME}" for place in places))
+    if found is None:
+        raise flags.Error(
+            f"--data_dir must be given: there is no data set under {DATA_SETS}/. To make one: "
+            f"txl prepare --dataset pydoc, or --dataset text --train FILES "
+            f"--valid_fraction .05 --data_dir {DATA_SETS}/NAME"
+        )
+    return found
+
+
+def say_default(flag: str, value: str, reason: str) -> None:
+    """Prints the value that a flag has because it was not given."""
+    print(f"--{flag}={shlex.quote(value)}: {reason}.", file=sys.stderr)
+
+
+def choose_out(options: flags.FlagValues, run: str, name: str) -> str:
+    """Returns the folder of results: that of the flag, or by default one in the run folder."""
+    if options.out is None and is_pretrained(run):
+        raise flags.Error(f"--out must be given: nothing is written into the package, `{run}`")
+    return options.out or os.path.join(run, name)
+
+
+def check_run(path: str, *, or_saved_model: bool = False) -> None:
+    """Checks that a local path is a run folder, before TensorFlow is loaded."""
+    is_saved_model = or_saved_model and os.path.exists(os.path.join(path, "saved_model.pb"))
+    if not is_remote(path) and not is_saved_model:
+        read_run_config(path)
+
+
+def check_texts(paths: list[str]) -> None:
+    """Checks that the arguments of a program that reads text files are not runs."""
+    for path in paths:
+        if os.path.exists(os.path.join(path, CONFIG_NAME)):
+            raise flags.Error(f"texts are expected; --run names the run. Received: {path}, a run")
+
+
+def check_source(path: str) -> None:
+    """Checks that a local path of the 2019 release exists, before TensorFlow is loaded."""
+    check_backend()
+    if not is_remote(path) and not os.path.exists(path) and not os.path.exists(f"{path}.index"):
+        raise UserError(f"`{path}` does not exist")
+
+
+def define_records_flag(options: flags.FlagValues) -> None:
+    """Defines the flag of the records, which `open_run_records` opens."""
+    help_text = "Folder of the records. [default: the run's]"
+    define_flag(options, "data_dir", str, None, help_text, is_path=True)
+
+
+def open_run_records(run: str, data_dir: str | None = None, split: str | None = None) -> Records:
+    """Opens the records that a flag names, or else those in a run's folder or of its training.
+
+    Of the model of the package they are the only ones. A wrong split is reported before records are
+    asked for.
+    """
+    data_dir = data_dir or find_run_data(run)
+    if data_dir is None and split is not None:
+        _check_split(split)
+    if data_dir is None and is_pretrained(run):
+        data_dir = choose_data_set()
+    if data_dir is None:
+        raise UserError(
+            f"`{run}` holds no records and has saved no location of its data: pass "
+            "--data_dir, the folder of the records"
+        )
+    return open_data_set(data_dir)
+
+
+def _check_split(split: str) -> None:
+    """Checks a split whose records are not known yet."""
+    from txl_tf.preparation.corpora import SPLITS  # takes time
+
+    if split not in SPLITS:
+        hint = suggest(split, SPLITS)
+        raise flags.Error(
+            f"--split must be {', '.join(SPLITS)}, or another split of records that --data_dir "
+            f"names. Received: {split}{hint and f'.{hint}'}"
+        )
+
+
+def open_data_set(data_dir: str) -> Records:
+    """Opens a data set; says how to convert one of the 2019 release."""
+    if not is_remote(data_dir) and not holds_records(data_dir):
+        for place in (Path(data_dir), Path(data_dir, "tfrecords")):
+            if any(place.glob("record_info-*.json")):
+                raise UserError(
+                    f"`{data_dir}` holds records of the 2019 release. Convert them once: "
+                    f"txl prepare --dataset release2019 --raw_dir {shlex.quote(data_dir)} "
+                    "--data_dir NEW_DIR"
+                )
+    return open_records(data_dir)
+
+
+def define_ema_flag(options: flags.FlagValues) -> None:
+    """Defines the flag that chooses between the weights and their moving average."""
+    help_text = "Use the averaged weights if the checkpoint has them."
+    define_flag(options, "use_ema", bool, True, help_text)
+
+
+def define_precision_flag(options: flags.FlagValues) -> None:
+    """Defines the flag of the dtype of the weights."""
+    help_text = (
+        "Dtype of the kernels and tables: narrower ones take less memory, and less time to "
+        "generate. int8 has a scale for each output; with bfloat16, texts are read in it, too."
+    )
+    define_flag(options, "precision", str, "float32", help_text, choices=KERNEL_DTYPES)
+
+
+def define_mask_flag(options: flags.FlagValues) -> None:
+    """Defines the flag that hides the empty memory."""
+    help_text = (
+        "Hide the empty memory, so that a text sees nothing before its first token. The 2019 "
+        "release attends to its zeros."
+    )
+    define_flag(options, "mask_empty_memory", bool, True, help_text)
+
+
+def define_candidate_flags(
+    options: flags.FlagValues, *, temperature: float = DEFAULT_TEMPERATURE
+) -> None:
+    """Defines the flags of the temperature and of top-k."""
+    help_text = "Values below 1 favor likely tokens; 0 always takes the most likely one."
+    define_flag(options, "temperature", float, temperature, help_text, lower_bound=0)
+    help_text = "Sample from this many of the most likely tokens; 0 for all."
+    define_flag(options, "top_k", int, DEFAULT_TOP_K, help_text, lower_bound=0)
+
+
+def define_seed_flags(options: flags.FlagValues, *, samples: int) -> None:
+    """Defines the flags of the first seed and of the number of texts, with this default."""
+    help_text = "Seed of the random numbers; the same seed gives the same text."
+    define_flag(options, "seed", int, 0, help_text, lower_bound=0, upper_bound=MAX_SAMPLING_SEED)
+    help_text = "Number of texts, with ascending seeds from --seed."
+    define_flag(options, "samples", int, samples, help_text, lower_bound=1)
+
+
+def check_seeds(options: flags.FlagValues) -> None:
+    """Checks that the last seed of `define_seed_flags` is not too large."""
+    if options.seed + options.samples - 1 > MAX_SAMPLING_SEED:
+        raise flags.Error(
+            f"the last seed, --seed + --samples - 1, must be an integer <= {MAX_SAMPLING_SEED}. "
+            f"Received: --seed={options.seed} --samples={options.samples}"
+        )
+
+
+def check_out_files(options: flags.FlagValues, *names: str) -> None:
+    """Checks that the local files that flags name can be written."""
+    for name in names:
+        path = options[name].value
+        if path is None or is_remote(path):
+            continue
+        if os.path.isdir(path) or not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+            raise UserError(f"--{name} must name a file in an existing folder. Received: {path}")

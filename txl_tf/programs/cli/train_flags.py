@@ -1,0 +1,320 @@
+"""The flags of the training command, and the configs of a run that they make.
+
+The flags are those of the 2019 release, and additional ones. They change a preset, an older run or
+the defaults; an existing run also states its data and, for a new run, the initial model.
+"""
+
+import dataclasses
+import functools
+import json
+import os
+import shlex
+import tomllib
+
+from absl import flags
+
+from txl_tf import presets
+from txl_tf.config import SHAPELESS, EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config.training import RunOptions
+from txl_tf.data.files import is_remote, join_path, read_text
+from txl_tf.data.records.reading import Records
+from txl_tf.errors import UserError, explain_errors
+from txl_tf.programs.cli.config_flags import define_config_flags, override
+from txl_tf.programs.cli.flags import (
+    define_flag,
+    define_second_name,
+    reraise_as_flag_error,
+    write_value,
+)
+from txl_tf.programs.cli.legacy_flags import TRAINING_FLAGS, define_legacy_flags
+from txl_tf.programs.cli.run_flags import (
+    CHECKPOINT_HELP,
+    DATA_SETS,
+    RUNS,
+    choose_data_set,
+    define_threads_flag,
+    find_only_data_set,
+    say_default,
+)
+from txl_tf.runs.checkpoint_files import is_weights_file, list_checkpoints
+from txl_tf.runs.folder import (
+    OtherConfigError,
+    RunConfig,
+    find_run_data,
+    has_run,
+    name_preparation,
+    read_run_config,
+    read_run_vocabulary,
+    recall_data,
+)
+
+MAX_CPU_REPLICAS = 256  # each needs memory and threads
+_ANY_SIZE = 2**20  # of a vocabulary: the records decide on it
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the training command, before parsing."""
+    options = flags.FlagValues()
+    define = functools.partial(define_flag, options, section="Run")
+    text = f"Folder of the records. [default: that of the run; else the only one in {DATA_SETS}/]"
+    define("data_dir", str, None, text, is_path=True)
+    text = f"Folder of the run. [default: {RUNS}/NAME, with the name of the data's folder]"
+    define("model_dir", str, None, text, is_path=True)
+    define_second_name(options, "run", "model_dir")
+    text = "Preset whose settings replace the defaults of the flags."
+    define("preset", str, None, text, choices=presets.names())
+    text = (
+        "Settings in place of a preset: a config.json, as each run has, or a .toml with some of "
+        "its fields in the sections model, training and evaluation."
+    )
+    define("config", str, None, text, is_path=True)
+    text = "Path of the checkpoint whose weights a new run starts from (fine-tuning)."
+    define("warm_start_path", str, None, text, is_path=True)
+    text = "Continue a run on other records than it was trained on."
+    define("accept_other_records", bool, False, text, rare=True)
+    text = "Print what the command would do and the resources that it would need, and stop."
+    define("dry_run", bool, False, text)
+    define("do_train", bool, True, "Train.")
+    define("do_eval", bool, False, "Evaluate, after training if --do_train is set.")
+    text = "Evaluate all checkpoints of the run instead of training."
+    define("do_eval_only", bool, False, text, rare=True)
+    define("eval_ckpt_path", str, None, CHECKPOINT_HELP, is_path=True, rare=True)
+    text = "Step of the first checkpoint that --do_eval_only evaluates."
+    define("start_eval_steps", int, 10_000, text, rare=True)
+    text = "Number of batches to evaluate; -1 for all."
+    define("max_eval_batch", int, -1, text, lower_bound=-1, rare=True)
+    text = "Share the weights of embedding and softmax; false is not supported."
+    define("tie_weight", bool, True, text, rare=True)
+    define_config_flags(options, RunOptions, section="Run")
+    define_config_flags(options, ModelConfig, section="Model")
+    define_config_flags(options, TrainConfig, section="Training")
+    define_config_flags(options, EvalConfig, section="Evaluation")
+    define_legacy_flags(options, TRAINING_FLAGS)
+    define_threads_flag(options)
+    return options
+
+
+def trains(options: flags.FlagValues) -> bool:
+    """Returns whether the command trains."""
+    return options.do_train and not options.do_eval_only
+
+
+def evaluates(options: flags.FlagValues) -> bool:
+    """Returns whether the command evaluates checkpoints, possibly after training."""
+    return options.do_eval or options.do_eval_only
+
+
+def check_flags(options: flags.FlagValues) -> None:
+    """Checks that the flags that are in no config do not contradict each other."""
+    if options.config and options.preset:
+        raise flags.Error("--config and --preset exclude each other")
+    if not options.tie_weight:
+        raise flags.Error("--tie_weight=false: the softmax always has the embedding's weights")
+    if not trains(options) and not evaluates(options):
+        raise flags.Error("--do_train=false: pass --do_eval or --do_eval_only too")
+    if options.do_eval_only and options.eval_ckpt_path:
+        raise flags.Error(
+            "--eval_ckpt_path is for --do_eval; --do_eval_only evaluates all checkpoints"
+        )
+    if options.dry_run and not trains(options):
+        raise flags.Error("--dry_run is for training: pass --do_train too")
+    if options.max_eval_batch == 0:
+        raise flags.Error("--max_eval_batch must be -1, for all, or positive. Received: 0")
+
+
+def choose_folders(options: flags.FlagValues) -> None:
+    """Gives `model_dir`, and for a new run `data_dir`, their defaults, and prints them."""
+    model_dir = options.model_dir
+    if model_dir is None:
+        data_dir = options.data_dir or find_only_data_set()
+        place = data_dir if is_remote(data_dir) else os.path.abspath(data_dir)
+        name = os.path.basename(place.rstrip("/").removesuffix("/tfrecords"))
+        options["model_dir"].value = join_path(RUNS, name)
+    if options.data_dir is None and not has_run(options.model_dir):
+        options["data_dir"].value = choose_data_set()
+    if model_dir is None:
+        say_default("model_dir", options.model_dir, "named after the data")
+
+
+def read_settings(options: flags.FlagValues) -> presets.Preset | None:
+    """Returns the preset that a flag names, or the settings of a file; `None` without either.
+
+    Raises:
+        UserError: If the file cannot be read, or has other sections or fields.
+    """
+    path = options.config
+    if path is None:
+        return presets.get(options.preset) if options.preset else None
+    faults = (OSError, ValueError, TypeError, UserError)
+    with explain_errors(f"`{path}` holds no valid settings", *faults):
+        text = read_text(path)
+        content = tomllib.loads(text) if path.endswith(".toml") else json.loads(text)
+        if not isinstance(content, dict):
+            raise UserError("it is not an object with sections")
+        sections = ("model", "training", "evaluation")
+        model, training, evaluation = (content.pop(name, {}) for name in sections)
+        unknown = set(content) - {"format_version", "created_by", "dataset"}
+        if unknown:
+            raise UserError(f"unknown section {min(unknown)}, not one of {', '.join(sections)}")
+        trained = TrainConfig.from_json(training)
+        read = dataclasses.asdict(_evaluate_as_trained(trained))
+        return presets.Preset(
+            ModelConfig.from_json({"n_token": _ANY_SIZE} | model),
+            trained,
+            EvalConfig.from_json(read | evaluation),
+        )
+
+
+def make_configs(
+    options: flags.FlagValues,
+    records: Records,
+    preset: presets.Preset | None,
+    found: RunConfig | None = None,
+    start: ModelConfig | None = None,
+) -> tuple[ModelConfig, TrainConfig, EvalConfig]:
+    """Returns the configs of a run that is trained.
+
+    Flags on the command line come first. Other fields are those of the preset; without one, those
+    of the existing run (`found`), or of the model that a new run starts from; otherwise the
+    defaults, with an evaluation as in training.
+    """
+    model = _make_model_config(options, records, preset, found.model if found else start)
+    base = preset or found
+    n_warmup = preset.training.warmup_steps if preset else 0
+    has_own = options["train_steps"].present and not options["warmup_steps"].present
+    if has_own and options.train_steps < n_warmup:
+        raise UserError(
+            f"--train_steps must be at least {n_warmup:,}, the warm-up of "
+            f"{options.preset or options.config}, which --warmup_steps changes. "
+            f"Received: {options.train_steps}"
+        )
+    if base:
+        # A preset does not decide what XLA compiles, so it leaves the choice of the run.
+        jit = (found or base).training.jit
+        training = override(dataclasses.replace(base.training, jit=jit), options)
+        return model, training, make_eval_config(options, base.evaluation)
+    training = override(TrainConfig(), options)
+    return model, training, make_eval_config(options, _evaluate_as_trained(training))
+
+
+def _evaluate_as_trained(training: TrainConfig) -> EvalConfig:
+    """Returns the evaluation of a run that has no settings of its own for it."""
+    return EvalConfig(
+        tgt_len=training.tgt_len,
+        reset_at_documents=training.reset_at_documents,
+        **dataclasses.asdict(training.span),
+    )
+
+
+def _make_model_config(
+    options: flags.FlagValues,
+    records: Records,
+    preset: presets.Preset | None,
+    base: ModelConfig | None,
+) -> ModelConfig:
+    """Returns the model of a run; `base` has the fields that neither flags nor preset decide."""
+    n_token = records.n_token
+    if preset is None:
+        base = base or ModelConfig(n_token=n_token, cutoffs=records.cutoffs)
+        return override(base, options, n_token=n_token)
+    cutoffs = preset.model.cutoffs
+    if cutoffs and cutoffs[-1] >= n_token and not options["cutoffs"].present:
+        source = f"--preset {options.preset}" if options.preset else options.config
+        scaled = scale_cutoffs(cutoffs, preset.model.n_token, n_token)
+        example = f"--cutoffs={write_value(scaled)} has their proportions, " if scaled else ""
+        raise UserError(
+            f"{source} has the cutoffs {write_value(cutoffs)} for "
+            f"{preset.model.n_token:,} symbols, but these records have {n_token:,}. Pass --cutoffs "
+            f"too: {example}--cutoffs= makes one plain softmax"
+        )
+    return override(preset.model, options, n_token=n_token)
+
+
+def scale_cutoffs(cutoffs: tuple[int, ...], n_old: int, n_new: int) -> tuple[int, ...]:
+    """Returns rounded cutoffs with the same proportions for a vocabulary of another size.
+
+    >>> scale_cutoffs((20000, 40000, 200000), 267735, 9000)
+    (670, 1300, 6700)
+    """
+    scaled = {float(f"{cutoff * n_new / n_old:.2g}") for cutoff in cutoffs}
+    return tuple(sorted({int(value) for value in scaled if 1 <= int(value) < n_new}))
+
+
+def make_eval_config(options: flags.FlagValues, config: EvalConfig) -> EvalConfig:
+    """Returns the config of an evaluation, with the values of the flags on the command line.
+
+    Its flags are named --eval_X. If nothing is trained, --X counts too: the release has one set of
+    flags for both, and its users call it with other values to evaluate.
+    """
+    if not trains(options):
+        config = override(config, options, prefix="")
+    return override(config, options)
+
+
+def read_config_to_evaluate(options: flags.FlagValues, preset: presets.Preset | None) -> RunConfig:
+    """Returns the config of an existing run, with the evaluation that the flags describe.
+
+    If the flags change the model, loading the weights fails later.
+    """
+    found = read_run_config(options.model_dir)
+    base = found.model
+    if preset:
+        # Neither in the preset nor inferable from the weights.
+        names = ("n_token", "cutoffs", "layer_norm_epsilon")
+        own = {name: getattr(found.model, name) for name in names}
+        base = dataclasses.replace(preset.model, **own)
+    model = reraise_as_flag_error(override, base, options)
+    evaluation = preset.evaluation if preset else found.evaluation
+    return dataclasses.replace(
+        found,
+        model=model,
+        evaluation=reraise_as_flag_error(make_eval_config, options, evaluation),
+    )
+
+
+def explain_other_config(model_dir: str, error: OtherConfigError) -> str:
+    """Returns the message of an error, and how a new run starts from the weights of the run."""
+    checkpoints = list_checkpoints(model_dir)
+    shapes = {field.name for field in dataclasses.fields(ModelConfig)} - set(SHAPELESS)
+    if not checkpoints or error.names & shapes:
+        return str(error)
+    start = f"--warm_start_path={shlex.quote(checkpoints[-1][1])}"
+    return f"{error}. A new run can start with its weights: --model_dir=NEW_DIR {start}"
+
+
+def find_run(model_dir: str) -> RunConfig | None:
+    """Returns the config of a run folder; `None` if there is no run."""
+    return read_run_config(model_dir) if has_run(model_dir) else None
+
+
+def find_data(options: flags.FlagValues) -> str:
+    """Returns the folder of the data, from the flag or from the run."""
+    if options.data_dir is not None:
+        return str(options.data_dir)
+    # The data of its training, or for an imported run the data that came with it.
+    data_dir = recall_data(options.model_dir) or find_run_data(options.model_dir)
+    if data_dir is None:
+        raise flags.Error(
+            f"--data_dir must be given: `{options.model_dir}` does not state where its data are"
+        )
+    return data_dir
+
+
+def find_start(options: flags.FlagValues, records: Records) -> ModelConfig | None:
+    """Returns the config of the model that --warm_start_path is a checkpoint of, if it is known."""
+    if options.warm_start_path is None:
+        return None
+    path = options.warm_start_path
+    folder = os.path.dirname(path if is_weights_file(path) else os.path.dirname(path)) or "."
+    start = find_run(folder)
+    if start is None:
+        return None
+    vocabulary = read_run_vocabulary(folder)
+    if vocabulary not in (None, records.vocabulary):
+        raise UserError(
+            f"`{records.data_dir}` has another vocabulary than `{folder}`, so the weights of that "
+            f"run cannot be used. {name_preparation(folder, vocabulary)}"
+        )
+    if not (options.preset or options.config):
+        print(f"The model is that of {folder}, except for flags given here.")
+    return start.model

@@ -1,0 +1,246 @@
+"""Evaluates a run and shows its bpc or perplexity beside the published result.
+
+txl evaluate --run runs/text8 --preset sota
+"""
+
+import dataclasses
+import functools
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from txl_tf import presets
+from txl_tf.config import DynamicConfig, EvalConfig
+from txl_tf.errors import UserError
+from txl_tf.pretrained import is_pretrained
+from txl_tf.programs.cli.config_flags import (
+    define_config_flags,
+    define_jit_flag,
+    define_span_flags,
+    name_flags,
+    override,
+    override_evaluation,
+)
+from txl_tf.programs.cli.flags import define_flag, define_second_name, reraise_as_flag_error
+from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.run_flags import (
+    choose_run,
+    define_ema_flag,
+    define_precision_flag,
+    define_records_flag,
+    define_run_flags,
+    open_run_records,
+)
+from txl_tf.runs.folder import RunConfig, read_run_config, read_run_vocabulary
+
+if TYPE_CHECKING:
+    from txl_tf.data.records.reading import Records
+    from txl_tf.scoring.dynamic_evaluation import AdaptingReader
+    from txl_tf.segment_model import SegmentModel
+
+SOTA = "sota"
+_DYNAMIC = "dynamic_"  # the prefix of the flags of dynamic evaluation
+_OTHERWISE = "the preset's, or the run's without --preset"
+
+
+def main(argv: list[str] = sys.argv) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    return run_program(__doc__, define_flags(), evaluate_run, argv, positional="run")
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the program, before parsing."""
+    options = flags.FlagValues()
+    define = functools.partial(define_flag, options)
+    define_run_flags(options)
+    text = (
+        f"Evaluate with the settings of this preset; {SOTA} stands for the preset whose model the "
+        "run has. [default: the settings of the run]"
+    )
+    define("preset", str, None, text, choices=(SOTA, *presets.names()))
+    define_second_name(options, "recipe", "preset")
+    define_records_flag(options)
+    define("split", str, None, "Split to evaluate. [default: test if it exists, else valid]")
+    text = f"Number of lanes that the split is cut into. [default: {_OTHERWISE}]"
+    define("lanes", int, None, text, lower_bound=1)
+    text = "Warm each lane with the tokens before it; if false, count as the 2019 release does."
+    define("warm_lanes", bool, True, text)
+    text = (
+        "Number of tokens that warm each lane. [default: four times mem_len, or four times tgt_len "
+        "for an LSTM]"
+    )
+    define("warm_len", int, None, text, lower_bound=0)
+    text = (
+        "Evaluate with sliding windows of tgt_len tokens that move by so many, without memory, "
+        "as models without recurrence are evaluated. [default: no windows]"
+    )
+    define("stride", int, None, text, lower_bound=1)
+    define_span_flags(options, _OTHERWISE)
+    names = ["reset_at_documents", "temperature"]
+    define_config_flags(options, EvalConfig, names, prefix="", otherwise=_OTHERWISE)
+    define_dynamic_flags(options)
+    define_ema_flag(options)
+    define_precision_flag(options)
+    text = "Number of segments to score. [default: all]"
+    define("max_segments", int, None, text, lower_bound=1)
+    define_jit_flag(options)
+    define("json", bool, False, "Print one JSON object instead of the table.")
+    return options
+
+
+def define_dynamic_flags(options: flags.FlagValues) -> None:
+    """Defines the flags of dynamic evaluation."""
+    define = functools.partial(define_flag, options)
+    text = (
+        "Dynamic evaluation: after each segment is scored, the weights make a gradient step on "
+        "it. The run is not changed. One lane, unless --lanes is given."
+    )
+    define("dynamic", bool, False, text)
+    define_config_flags(options, DynamicConfig, prefix=_DYNAMIC, otherwise="that of the rule")
+
+
+def evaluate_run(options: flags.FlagValues) -> None:
+    """Evaluates a run and appends its score to `evaluations.jsonl`."""
+    if options.warm_len is not None and not options.warm_lanes:
+        raise flags.Error("--warm_len cannot be used with --warm_lanes=false")
+    _check_stride(options)
+    check_dynamic_flags(options)
+    if options.dynamic and options.precision != "float32":
+        raise flags.Error("--dynamic needs --precision=float32")
+
+    choose_run(options)
+    records = open_run_records(options.run, options.data_dir, options.split)
+
+    from txl_tf.architecture import check_transformer, make_model
+    from txl_tf.quantization import quantize
+    from txl_tf.scoring.checkpoints import (
+        check_data,
+        describe_evaluation,
+        format_report,
+        load_checkpoint,
+        make_report,
+        score_checkpoint,
+    )
+    from txl_tf.scoring.evaluator import Evaluator
+    from txl_tf.scoring.metrics import warn_of_unknown
+
+    found = read_run_config(options.run)
+    preset, base = choose_preset(options.preset, found)
+    config = dataclasses.replace(found, evaluation=_choose_evaluation(options, base))
+    default = "test" if "test" in records.splits else "valid"
+    split = options.split or default
+    check_data(records, config, model_dir=options.run, split=split)
+    say = functools.partial(print, file=sys.stderr if options.json else sys.stdout)
+    if read_run_vocabulary(options.run) is None:
+        say(f"{options.run} has no vocabulary: its ids are assumed to be those of the records.")
+    model = make_model(config.model)
+    checkpoint = load_checkpoint(model, options.run, options.checkpoint, use_ema=options.use_ema)
+    if options.precision != "float32":
+        check_transformer(config.model, "quantization")
+        model = quantize(model, options.precision)
+        checkpoint = checkpoint._replace(precision=options.precision)
+    evaluator = Evaluator(
+        model,
+        config.evaluation,
+        vocabulary=records.vocabulary,
+        jit=options.jit,
+        reader=_make_reader(options, model, config.evaluation, records),
+    )
+    lanes = evaluator.cut_lanes(
+        records.split(split),
+        warm_len=options.warm_len,
+        drop_rest=not options.warm_lanes,
+        stride=options.stride,
+    )
+    if lanes.n_lanes < config.evaluation.eval_batch_size:
+        say(f"Split {split} has only {lanes.n_lanes} segments: that many lanes are used.")
+    say(f"Scoring {split} with {describe_evaluation(config.evaluation, lanes)}.")
+    is_shipped = is_pretrained(options.run)
+    if is_shipped:
+        say("The score is not recorded: nothing is written into the package.")
+    outcome = score_checkpoint(
+        evaluator,
+        lanes,
+        checkpoint,
+        model_dir=None if is_shipped else options.run,
+        split=split,
+        max_segments=options.max_segments,
+    )
+    warn_of_unknown(outcome.score, records.vocabulary)
+    if options.json:
+        report = make_report(
+            outcome, records, preset, model_dir=options.run, dataset=config.dataset
+        )
+        print(json.dumps(report))
+    else:
+        print(*format_report(outcome, records, preset), sep="\n")
+
+
+def _choose_evaluation(options: flags.FlagValues, base: EvalConfig) -> EvalConfig:
+    """Returns the config of the evaluation: that of the preset or of the run, with the flags."""
+    evaluation = override_evaluation(base, options)
+    if options.stride is not None:
+        evaluation = dataclasses.replace(evaluation, mem_len=0, same_length=False)
+    if options.dynamic and options.lanes is None:
+        evaluation = dataclasses.replace(evaluation, eval_batch_size=1)
+    return evaluation
+
+
+def _make_reader(
+    options: flags.FlagValues, model: "SegmentModel", config: EvalConfig, records: "Records"
+) -> "AdaptingReader | None":
+    """Returns the reader whose weights learn; `None` if the flags ask for none."""
+    if not options.dynamic:
+        return None
+    dynamic = choose_dynamic_config(options)
+    if not dynamic.learning_rate:
+        print("With a learning rate of 0 the evaluation is static.", file=sys.stderr)
+        return None
+    from txl_tf.scoring.dynamic_evaluation import make_adapting_reader
+
+    return make_adapting_reader(model, config, dynamic, records, jit=options.jit)
+
+
+def check_dynamic_flags(options: flags.FlagValues) -> None:
+    """Checks that the flags of dynamic evaluation fit together and fit the other flags."""
+    names = name_flags(DynamicConfig, _DYNAMIC).values()
+    given = [name for name in names if options[name].present]
+    if given and not options.dynamic:
+        raise flags.Error(f"--{given[0]} needs --dynamic")
+    if not options.dynamic:
+        return
+    if options.stride is not None:
+        raise flags.Error("--stride cannot be used with --dynamic, which reads a text once")
+
+
+def choose_dynamic_config(options: flags.FlagValues) -> DynamicConfig:
+    """Returns the settings of dynamic evaluation that the flags choose."""
+    base = DynamicConfig(options.dynamic_rule or "rms")
+    return reraise_as_flag_error(override, base, options, prefix=_DYNAMIC)
+
+
+def _check_stride(options: flags.FlagValues) -> None:
+    """Checks that no flag of lanes or memory is given beside --stride."""
+    names = [name for name in ("warm_len", "mem_len", "same_length") if options[name].value]
+    names += [] if options.warm_lanes else ["warm_lanes=false"]
+    if options.stride is not None and names:
+        raise flags.Error(f"--{names[0]} cannot be used with --stride, which reads no memory")
+
+
+def choose_preset(name: str | None, found: RunConfig) -> tuple[str | None, EvalConfig]:
+    """Returns the preset whose published result is shown, and the config of the evaluation.
+
+    The name may be `SOTA`, or `None` for the settings of the run.
+    """
+    own = presets.find(found.model, found.dataset)
+    if name is None:
+        return own, found.evaluation
+    preset = own if name == SOTA else name
+    if preset is None:
+        raise UserError(
+            f"no preset has a model of the run's shape, so --preset={SOTA} names none. "
+            f"Choose one: {', '.join(presets.names())}"
+        )
+    return preset, presets.get(preset).evaluation

@@ -1,0 +1,52 @@
+"""Exports a run as a checkpoint for the code of the 2019 release.
+
+txl export_release --run runs/wt103 --out exported/wt103
+"""
+
+import sys
+
+from absl import flags
+
+from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.run_flags import choose_run, define_ema_flag, define_run_flags
+
+
+def main(argv: list[str] = sys.argv) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    return run_program(__doc__, define_flags(), export_release, argv, positional="run")
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the program, before parsing."""
+    options = flags.FlagValues()
+    define_run_flags(options)
+    out_help = "Folder for model/ and data/."
+    define_flag(options, "out", str, None, out_help, required=True, is_path=True)
+    define_ema_flag(options)
+    return options
+
+
+def export_release(options: flags.FlagValues) -> None:
+    """Writes a checkpoint of a run, and its vocabulary, as a folder of the release."""
+    choose_run(options)
+
+    from txl_tf.architecture import check_transformer
+    from txl_tf.model import TransformerXL
+    from txl_tf.release.weights import export_data, export_model
+    from txl_tf.runs.checkpoint_files import read_step
+    from txl_tf.runs.checkpoint_reader import load_choice
+    from txl_tf.runs.folder import read_run_config, read_run_vocabulary
+
+    config, vocabulary = read_run_config(options.run), read_run_vocabulary(options.run)
+    check_transformer(config.model, "the 2019 release")
+    model = TransformerXL(config.model, dtype="float32")
+    checkpoint, is_averaged = load_choice(
+        model, options.run, options.checkpoint, use_ema=options.use_ema
+    )
+    path = export_model(options.out, model, step=read_step(checkpoint))
+    weights = "averaged weights" if is_averaged else "weights"
+    print(f"Wrote {path}: the {weights} of {checkpoint}, without the state of the optimizer.")
+    if vocabulary is not None:
+        export_data(options.out, vocabulary, config.model, config.dataset)
+        print(f"Wrote {options.out}/data: corpus-info.json and vocabulary.json, but no pickle.")

@@ -1,0 +1,197 @@
+"""Makes the records of a data set.
+
+txl prepare --dataset pydoc
+txl prepare --dataset wt103
+txl prepare --dataset release2019 --raw_dir old/tfrecords --data_dir data/old
+txl prepare --dataset text --train 'a/*.txt.gz' --valid b.txt --level subword
+txl prepare --dataset text --train 'gs://a/*.txt' --level word --data_dir \
+    gs://a/records --runner DataflowRunner --beam_options project=p,region=r,temp_location=gs://a/t
+"""
+
+import dataclasses
+import itertools
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from txl_tf.data.files import is_remote, join_path
+from txl_tf.data.text.learning import LEVELS_OF_OPTION
+from txl_tf.data.text.subwords import DEFAULT_SYMBOLS
+from txl_tf.preparation.corpora import SPLITS
+from txl_tf.preparation.options import (
+    DATASETS,
+    DATASETS_OF_OPTION,
+    RELEASE,
+    TEXT,
+    PrepareOptions,
+)
+from txl_tf.preparation.prepare import prepare, print_summary
+from txl_tf.programs.cli.config_flags import define_field_flag
+from txl_tf.programs.cli.flags import define_flag, define_second_name, parse_integers
+from txl_tf.programs.cli.legacy_flags import (
+    PREPARATION_FLAGS,
+    define_legacy_flags,
+    describe_legacy_flags,
+)
+from txl_tf.programs.cli.pipeline_flags import (
+    check_pipeline_flags,
+    define_pipeline_flags,
+    make_runner,
+)
+from txl_tf.programs.cli.program import run_program
+from txl_tf.quiet_start import check_backend
+
+
+def main(argv: list[str] = sys.argv) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    return run_program(__doc__, define_flags(), make_records, argv)
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the program, before parsing."""
+    options = flags.FlagValues()
+    for field in dataclasses.fields(PrepareOptions):
+        rules: dict[str, Any] = {"required": True} if field.name == "dataset" else {}
+        if field.name == "num_workers":
+            rules["default"] = os.cpu_count() or 1
+        datasets = DATASETS_OF_OPTION.get(field.name, ())
+        before = f"For {', '.join(datasets)}: " if 0 < len(datasets) <= len(DATASETS) // 2 else ""
+        define_field_flag(options, field.name, field, before=before, **rules)
+    define_second_name(options, "num_shuffle", "num_shuffles")  # of 2019
+    define_pipeline_flags(options)
+    temp_help = "Folder of temporary files that all workers reach. [default: inside --data_dir]"
+    define_flag(options, "temp_dir", str, None, temp_help, is_path=True)
+    define_legacy_flags(options, PREPARATION_FLAGS)
+    return options
+
+
+def make_records(options: flags.FlagValues) -> None:
+    """Makes the data set that the flags describe, and prints a summary."""
+    check_backend()  # tensorflow_text imports Keras
+    # TensorFlow splits words and subwords on the CPU; it should not take the memory of a GPU.
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    made = make_options(options)
+    if made.dataset == RELEASE:
+        from txl_tf.release.records import convert_records
+
+        print_summary(convert_records(made.raw_dir, made.data_dir, overwrite=made.overwrite))
+        return
+    if not options.runner:
+        prepare(made)
+        return
+    runner = make_runner(options)
+    from txl_tf.apps.beam.records_pipeline import prepare_with_workers
+
+    prepare_with_workers(made, runner, temp_dir=options.temp_dir, piece_bytes=options.piece_bytes)
+
+
+def make_options(options: flags.FlagValues) -> PrepareOptions:
+    """Returns the checked flags as options, and prints the effect of flags of the 2019 release."""
+    check_flags(options)
+    cutoffs = None if options.cutoffs is None else check_cutoffs(options)
+    for line in describe_legacy_flags(options, PREPARATION_FLAGS):
+        print(line)
+    raw_dir, data_dir = choose_folders(options)
+    values: dict[str, Any] = {
+        field.name: options[field.name].value for field in dataclasses.fields(PrepareOptions)
+    }
+    values |= {"raw_dir": raw_dir, "data_dir": data_dir, "cutoffs": cutoffs}
+    for name in (*SPLITS, "special"):
+        values[name] = None if values[name] is None else tuple(values[name])
+    if options.vocab_file:
+        values["vocab_file"] = Path(options.vocab_file)
+    return PrepareOptions(**values)
+
+
+def check_flags(options: flags.FlagValues) -> None:
+    """Checks that every given flag applies to the data set."""
+    for name, datasets in DATASETS_OF_OPTION.items():
+        if options[name].present and options.dataset not in datasets:
+            raise flags.Error(
+                f"flag --{name} is for {' and '.join(datasets)}. "
+                f"Received: --dataset={options.dataset}"
+            )
+    if options.dataset == TEXT:
+        _check_text_flags(options)
+    if options.dataset == RELEASE and not options.raw_dir:
+        raise flags.Error(f"--dataset={RELEASE} needs --raw_dir, the folder of its records")
+    check_pipeline_flags(options, ("temp_dir",))
+    if options.runner:
+        _check_runner(options)
+
+
+def _check_runner(options: flags.FlagValues) -> None:
+    if options.dataset != TEXT:
+        raise flags.Error(f"--runner is for --dataset=text. Received: --dataset={options.dataset}")
+    if options.valid_fraction is not None:
+        raise flags.Error("--valid_fraction is for one machine; with --runner, pass --valid")
+    if options.level == "subword" and not options.vocab_file:
+        raise flags.Error(
+            "--runner with --level=subword needs --vocab_file: subwords are learned on one machine"
+        )
+    if options["num_workers"].present:
+        raise flags.Error("--num_workers is for one machine; with --runner, use --beam_options")
+
+
+def _check_text_flags(options: flags.FlagValues) -> None:
+    if not options.train:
+        raise flags.Error("--dataset=text needs --train")
+    fraction = options.valid_fraction
+    if fraction is not None and not 0 < fraction < 1:
+        raise flags.Error(f"--valid_fraction must be between 0 and 1. Received: {fraction}")
+    if fraction is not None and options.valid:
+        raise flags.Error("--valid and --valid_fraction exclude each other")
+    for name in ("min_count", "max_symbols", "special", "unknown", "lower_case", "line_end"):
+        levels = LEVELS_OF_OPTION[name]
+        if options[name].present and options.level not in levels:
+            raise flags.Error(
+                f"flag --{name} is for --level={' or '.join(levels)}. "
+                f"Received: --level={options.level}"
+            )
+    if options.vocab_file:
+        for name in ("min_count", "max_symbols", "special"):
+            if options[name].present:
+                raise flags.Error(f"flag --{name} is for a new vocabulary, not for --vocab_file")
+        for name in ("lower_case", "line_end"):
+            if options[name].present and options.vocab_file.endswith(".json"):
+                raise flags.Error(f"flag --{name} has no effect: --vocab_file says it")
+    if options.document_separator is not None and options["documents"].present:
+        raise flags.Error("--documents and --document_separator exclude each other")
+
+
+def check_cutoffs(options: flags.FlagValues) -> tuple[int, ...]:
+    """Returns the cutoffs, checked as far as possible without the vocabulary."""
+    cutoffs = parse_integers("cutoffs", options.cutoffs)
+    received = f"Received: {','.join(map(str, cutoffs))}"
+    if any(low >= high for low, high in itertools.pairwise((0, *cutoffs))):
+        raise flags.Error(f"--cutoffs must be positive and ascending. {received}")
+    largest = {"byte": 256, "subword": options.max_symbols or DEFAULT_SYMBOLS}
+    n_symbols = largest.get(options.level, options.max_symbols)
+    if cutoffs and n_symbols and not options.vocab_file and cutoffs[-1] >= n_symbols:
+        raise flags.Error(
+            "--cutoffs must be below the size of the vocabulary, which is at most "
+            f"{n_symbols}. {received}"
+        )
+    return cutoffs
+
+
+def choose_folders(options: flags.FlagValues) -> tuple[Path, str]:
+    """Returns the folder of the raw files and the folder of the records.
+
+    On a command line of the 2019 release, --data_dir is the folder of the texts, and records are
+    written to `tfrecords` in it. A line is printed then.
+    """
+    raw_dir, data_dir = options.raw_dir, options.data_dir
+    is_release = any(options[flag.name].present for flag in PREPARATION_FLAGS)
+    if is_release and data_dir and not raw_dir and options.dataset in DATASETS_OF_OPTION["raw_dir"]:
+        raw_dir, data_dir = data_dir, join_path(data_dir, "tfrecords")
+        print(
+            f"As in the 2019 release, texts are read from `{raw_dir}` and records are written "
+            f"to `{data_dir}`; with --raw_dir, records are written to --data_dir itself."
+        )
+    if is_remote(raw_dir or ""):
+        raise flags.Error(f"--raw_dir must be a local folder. Received: {raw_dir}")
+    return Path(raw_dir or f"raw/{options.dataset}"), data_dir or f"data/{options.dataset}"
