@@ -56,28 +56,13 @@ MEASUREMENTS = {
     "latency": Measurement("benchmarks.latency"),
     "windows": Measurement("benchmarks.windows --plot docs/lab/speed.png"),
     "prepare": Measurement("benchmarks.prepare"),
-    "step_files": Measurement("benchmarks.off_python"),
     "demo": Measurement("benchmarks.demo --run {work}/demo"),
-    "replicas": Measurement("benchmarks.curves --output docs/lab/replicas.png"),
-    "precision": Measurement(
-        "benchmarks.curves --compare precision --steps 1000 --seeds 0,1,2 "
-        "--variants float32,bfloat16 --score_in float32,bfloat16 --output docs/lab/precision.png"
-    ),
     "learning": Measurement(
         "benchmarks.curves --compare optimizers --variants recommended,release "
         "--work_dir {work}/learning --train_text {text_dir}/train.txt "
         "--valid_text {text_dir}/valid.txt",
         "text_dir",
     ),
-    "scaling": Measurement("benchmarks.scaling --out {work} --plot docs/lab/scaling.png"),
-    "ablation": Measurement(
-        "benchmarks.ablation --steps 1000 --positions 500 --eval_tokens 50000 "
-        "--work_dir {work}/ablation --plot docs/img/ablation.png"
-    ),
-    "damaged_files": Measurement("tests.soak.damaged_files --files 100000"),
-    "server": Measurement("tests.soak.server_clients --scores 2000000"),
-    "disks": Measurement("tests.soak.disks_and_clocks"),
-    "kills": Measurement("tests.soak.kill_resume --kills 1000 --steps 420 --seconds .25"),
 }
 
 

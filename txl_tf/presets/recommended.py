@@ -1,4 +1,4 @@
-"""Settings for a new corpus, found by measurements: docs/lab/experiments.md has them.
+"""Settings for a new corpus, found by measurements: docs/choose-a-preset.md has them.
 
 All have Muon, a linear decay to zero, and initial weights of about .8 / sqrt(d_model), which are
 larger than those of 2019. `n_token` is that of bytes; a run has the vocabulary of its records.
