@@ -16,7 +16,7 @@ ENV PIP_NO_CACHE_DIR=1 PYTHONUNBUFFERED=1
 COPY . .
 
 FROM base AS cpu
-RUN pip install -e '.[hub,subword]'
+RUN pip install -e '.[hub,lab,subword]'
 
 FROM base AS gpu
-RUN pip install -e '.[gpu,hub,subword]'
+RUN pip install -e '.[gpu,hub,lab,subword]'

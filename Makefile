@@ -35,8 +35,8 @@ RESULTS := --junitxml=build/tests
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 PYTEST := $(BIN)/python -m pytest $(WORKERS)
 # The longest first: both workers end at the same time.
-MODEL_TESTS := $(addprefix tests/,training model causal_lm baselines layers)
-USE_TESTS := $(addprefix tests/,language_model scoring generation exports experiments programs)
+MODEL_TESTS := $(addprefix tests/,training models causal_lm layers)
+USE_TESTS := $(addprefix tests/,language_model scoring generation exports lab programs)
 NO_TESTS := $(addprefix tests/,__pycache__ conftest.py extras golden helpers soak)
 OTHER_TESTS := tests/contract tests/release docs/site txl_tf \
 	$(filter-out tests/contract tests/release $(MODEL_TESTS) $(USE_TESTS) $(NO_TESTS),$(wildcard tests/*))
@@ -98,7 +98,7 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/installed: .venv/bin/python pyproject.toml setup.py
-	$(BIN)/pip install $(QUIETLY) -e .
+	$(BIN)/pip install $(QUIETLY) -e '.[lab]'
 	@touch $@
 
 .venv-extras/installed: .venv/bin/python pyproject.toml setup.py

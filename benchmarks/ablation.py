@@ -192,7 +192,7 @@ def train(variant: Variant, seed: str, data_dir: Path, folder: Path, steps: int)
 def measure_lengths(lm: "LanguageModel", split: "Tokens", n_tokens: int) -> Outcome:
     """Returns the scores of a model by attention length; an LSTM has none, and one score."""
     from txl_tf.config import EvalConfig
-    from txl_tf.experiments.attention_lengths import measure_attention_lengths, score_tokens
+    from txl_tf.lab.attention_lengths import measure_attention_lengths, score_tokens
     from txl_tf.scoring.evaluator import Evaluator
 
     mem_len = lm.training.mem_len
@@ -217,7 +217,7 @@ def measure_lengths(lm: "LanguageModel", split: "Tokens", n_tokens: int) -> Outc
 
 def measure_contexts(lm: "LanguageModel", split: "Tokens", options: flags.FlagValues) -> np.ndarray:
     """Returns the losses of a model after contexts of `list_contexts`, (C, n) in nats."""
-    from txl_tf.experiments.context_losses import (
+    from txl_tf.lab.context_losses import (
         ContextReader,
         compute_losses,
         draw_positions,
@@ -243,7 +243,7 @@ def find_relative_lengths(
         losses: (C, n) of each model, by its name.
         lengths: The C context lengths.
     """
-    from txl_tf.experiments.effective_length import compare_models
+    from txl_tf.lab.effective_length import compare_models
 
     found = {}
     for group, names in GROUPS.items():

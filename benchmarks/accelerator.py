@@ -83,7 +83,7 @@ class Steps:
     """
 
     def __init__(self, work: Work, precision: str, dropout: float, *, remat: bool, engine: Engine):
-        from txl_tf.model import TransformerXL
+        from txl_tf.models.transformer_xl import TransformerXL
 
         self.work, shape = work, work.shape
         self._engine = engine

@@ -97,7 +97,7 @@ class Way(NamedTuple):
 
     Args:
         precision: One of `PRECISIONS`: of training, or of the kernels in inference.
-        jit: What XLA compiles; see `txl_tf.compilation`.
+        jit: What XLA compiles; see `txl_tf.models.compilation`.
     """
 
     precision: str

@@ -36,7 +36,7 @@ def describe_step(
     import numpy as np
     from jax.sharding import NamedSharding, PartitionSpec
 
-    from txl_tf.model import TransformerXL
+    from txl_tf.models.transformer_xl import TransformerXL
 
     axes = model_parallel.list_axes(config, mesh.shape["model"])
     model = TransformerXL(config, seed=0, remat=remat, dtype=policy)

@@ -85,7 +85,7 @@ def train(folder: Path, data_dir: Path, n_processes: int, flag_texts: list[str])
 def score(run: Path, data_dir: Path, precision: str) -> float:
     """Returns the bits per byte of a trained model on the test split, computed in a precision."""
     from txl_tf.data import open_records
-    from txl_tf.model import TransformerXL
+    from txl_tf.models.transformer_xl import TransformerXL
     from txl_tf.runs.checkpoint_files import find_checkpoint
     from txl_tf.runs.checkpoint_reader import load_weights
     from txl_tf.runs.folder import read_run_config

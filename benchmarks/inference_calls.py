@@ -37,8 +37,8 @@ class Speed(NamedTuple):
 
 def make_model(shape: Shape, precision: str = "float32") -> Any:
     """Returns a model with random weights, whose kernels have one of `KERNEL_DTYPES`."""
-    from txl_tf.model import TransformerXL
-    from txl_tf.quantization import quantize
+    from txl_tf.models.quantization import quantize
+    from txl_tf.models.transformer_xl import TransformerXL
 
     config, _ = shape.make_configs(dropout=0.0)
     model = TransformerXL(config, seed=0)
@@ -47,7 +47,7 @@ def make_model(shape: Shape, precision: str = "float32") -> Any:
 
 def make_cached_reader(model: Any, shape: Shape, *, jit: str) -> Call:
     """Returns a call that reads and scores a segment, with a KV cache."""
-    from txl_tf.cached_model import CachedModel
+    from txl_tf.models.cached_model import CachedModel
 
     span = AttentionSpan(shape.mem_len, same_length=True)
     cached = CachedModel(model, span, shape.tgt_len)
@@ -101,7 +101,7 @@ def make_text_scorer(
 
 def _make_call(read: Callable[[Any], Any], memory: Any, *, jit: str, dtype: str) -> Call:
     """Returns a call of a compiled function, which gets the memory that it returned before."""
-    from txl_tf.compilation import compile_function
+    from txl_tf.models.compilation import compile_function
 
     compiled = compile_function(read, jit, dtype)
 
@@ -124,8 +124,8 @@ class TokenDrawer:
     """
 
     def __init__(self, model: Any, mem_len: int, *, jit: bool, n_texts: int = 1):
-        from txl_tf.cached_model import CachedModel
         from txl_tf.generation.generator import Generator
+        from txl_tf.models.cached_model import CachedModel
 
         cached = CachedModel(model, AttentionSpan(mem_len, same_length=True), PROMPT_LEN)
         self._n_texts = n_texts

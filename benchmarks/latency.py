@@ -49,7 +49,7 @@ def _save_run(folder: Path, preset_name: str) -> None:
         import tensorflow  # noqa: F401
     from txl_tf.data import open_records
     from txl_tf.language_model import LanguageModel
-    from txl_tf.model import TransformerXL
+    from txl_tf.models.transformer_xl import TransformerXL
 
     preset = presets.get(preset_name)
     vocabulary = open_records(folder / "data").vocabulary

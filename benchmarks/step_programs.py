@@ -14,12 +14,12 @@ from jaxlib import _jax
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.compiler.xla.service import hlo_pb2
 
-from txl_tf.architecture import make_cached_model, make_model
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.layers.fused.fusion import use_engine
 from txl_tf.layers.fused.tpu_attention import TPU
-from txl_tf.quantization import quantize
+from txl_tf.models.architecture import make_cached_model, make_model
+from txl_tf.models.quantization import quantize
 from txl_tf.training.trainer import Trainer
 from txl_tf.training.workers import Workers
 

@@ -130,7 +130,7 @@ def train(options: flags.FlagValues) -> None:
     import jax
     import keras
 
-    from txl_tf.model import TransformerXL
+    from txl_tf.models.transformer_xl import TransformerXL
 
     devices, model_axis = keras.distribution.list_devices(), options.model_axis
     shape = (len(devices) // model_axis, model_axis)

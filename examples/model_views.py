@@ -8,16 +8,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from txl_tf.apps.pages.html_page import escape, name_text_class
-from txl_tf.apps.pages.text_page import make_text_page
-from txl_tf.architecture import check_transformer
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.experiments.text_attention import Head, parse_heads
-from txl_tf.experiments.text_trace import TextTracer
 from txl_tf.generation.session import Session, decode_added
 from txl_tf.generation.text_encoder import TextEncoder
+from txl_tf.lab.pages.html_page import escape, name_text_class
+from txl_tf.lab.pages.text_page import make_text_page
+from txl_tf.lab.text_attention import Head, parse_heads
+from txl_tf.lab.text_trace import TextTracer
 from txl_tf.language_model import LanguageModel
+from txl_tf.models.architecture import check_transformer
 
 _SHOW_SECONDS = 0.05  # between two views of a text that is drawn
 _N_KEYS = 16  # for each head of a page

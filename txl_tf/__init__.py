@@ -18,7 +18,7 @@ _PLACES = {
     "ModelConfig": "txl_tf.config",
     "Segments": "txl_tf.data.lanes.segments",
     "TrainConfig": "txl_tf.config",
-    "TransformerXL": "txl_tf.model",
+    "TransformerXL": "txl_tf.models.transformer_xl",
     "UserError": "txl_tf.errors",
     "extend_vocabulary": "txl_tf.vocabulary_extension",
     "load": "txl_tf.language_model",

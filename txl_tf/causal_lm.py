@@ -18,13 +18,13 @@ from txl_tf.data.lanes.segments import LANES, Segments, check_batches
 from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, check_integer
-from txl_tf.model import TransformerXL
+from txl_tf.models.segment_model import refuse
+from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.pretrained import find_pretrained
 from txl_tf.quiet_start import check_backend
 from txl_tf.runs.checkpoint_files import WEIGHTS_NAME, find_checkpoint, is_weights_file
 from txl_tf.runs.folder import RunConfig, make_run_folder, read_run_config
 from txl_tf.runs.weights_file import read_weights_file, write_weights_file
-from txl_tf.segment_model import refuse
 from txl_tf.training.keras_optimizer import RecipeOptimizer
 from txl_tf.training.keras_replicas import find_replica, read_rows, write_rows
 from txl_tf.training.keras_resume import EndEpochs, Resume, read_count

@@ -3,27 +3,26 @@
 import dataclasses
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Self, cast
 
 import numpy as np
 
-from txl_tf.architecture import check_transformer, make_model
-from txl_tf.cached_model import make_cached
-from txl_tf.compilation import Recent
 from txl_tf.config import KERNEL_DTYPES, AttentionSpan, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.records.reading import open_records
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.experiments.text_attention import TextAttention, read_text_attention
 from txl_tf.exports.export_mixin import ExportMixin
 from txl_tf.exports.hub_folder import fetch_model, is_hub_address
 from txl_tf.generation.generation_mixin import GenerationMixin
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.text_encoder import TextEncoder, check_list
+from txl_tf.models.architecture import check_transformer, make_model
+from txl_tf.models.compilation import Recent
+from txl_tf.models.quantization import get_kernel_dtype, quantize
+from txl_tf.models.segment_model import SegmentModel
 from txl_tf.pretrained import find_pretrained
-from txl_tf.quantization import get_kernel_dtype, quantize
 from txl_tf.runs.checkpoint_files import read_step
 from txl_tf.runs.checkpoint_reader import load_choice
 from txl_tf.runs.folder import name_records, read_run_config, read_run_vocabulary
@@ -33,7 +32,6 @@ from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.metrics import Score, describe_unknown
 from txl_tf.scoring.scorer import SCORING_BATCH_SIZE, Scorer, TextScorer
 from txl_tf.scoring.text_scores import TextScore, TextTotals
-from txl_tf.segment_model import SegmentModel
 
 _MOST_KEPT = 8  # scorers, and generators, of the settings that were used last
 
@@ -219,7 +217,7 @@ class LanguageModel(GenerationMixin, ExportMixin):
                 tokens except the very first are then scored, and the prefix is read only once.
             batch_size: Largest number of texts to read at once.
             jit: How much of the step XLA compiles, once for each shape: "whole", "chains", "none"
-                or "auto"; see `txl_tf.compilation`.
+                or "auto"; see `txl_tf.models.compilation`.
             dynamic: Dynamic evaluation, for long texts: after each segment the weights make a step
                 on it. Each text (with `carry_memory`, the first) begins with the weights of
                 the model, which are not changed. `True` for the defaults of `DynamicConfig`. The
@@ -250,39 +248,6 @@ class LanguageModel(GenerationMixin, ExportMixin):
         if total.n_unknown and self.vocabulary is not None:
             warnings.warn(describe_unknown(total, self.vocabulary.unknown), stacklevel=2)
         return text_scores
-
-    def attention(
-        self,
-        text: str | bytes | np.ndarray,
-        *,
-        layers: int | Sequence[int] | None = None,
-        heads: int | Sequence[int] | None = None,
-        mask_empty_memory: bool = True,
-    ) -> TextAttention:
-        """Returns the attention of each token of a text to the tokens before it, in each head.
-
-        The text is read in segments with memory, as `score` reads it, and the weights are those
-        that the model uses there; see docs/attention-visualization.md.
-
-        Args:
-            text: A text of at least one token, or its ids, (n,) integers.
-            layers: The layers, from 0; `None` for all.
-            heads: The heads of each of these layers, from 0; `None` for all.
-            mask_empty_memory: As in `score`. If false, the share of the weight on the empty memory
-                is missing from the sums of the rows.
-
-        Returns:
-            The attention weights, and the four terms of the scores. Its arrays have n * n entries
-            for each head.
-
-        Raises:
-            UserError: If the text is empty or cannot be encoded, a layer or head does not exist, or
-                the arrays would take more than 2 GiB.
-        """
-        check_transformer(self.config, "an analysis of attention")
-        cached = make_cached(self.model, self.evaluation, mask_empty_memory=mask_empty_memory)
-        ids = self._encoder.encode(text)
-        return read_text_attention(cached, ids, self.vocabulary, layers=layers, heads=heads)
 
     def evaluate(
         self,

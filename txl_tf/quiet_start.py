@@ -6,6 +6,7 @@ reads `TF_CPP_MIN_LOG_LEVEL`. They are filtered while TensorFlow is imported.
 
 import contextlib
 import faulthandler
+import importlib
 import importlib.util
 import json
 import os
@@ -13,7 +14,7 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -46,6 +47,20 @@ def quiet_start(*, notice: bool = False) -> Iterator[None]:
     finally:
         if finder in sys.meta_path:
             sys.meta_path.remove(finder)
+
+
+def import_name(package: str, places: Mapping[str, str], name: str) -> Any:
+    """Returns a name of a package from the module that has it; for its `__getattr__`.
+
+    So modules are imported when they are first used: programs read their flags before TensorFlow.
+
+    Raises:
+        AttributeError: If `places` has no such name.
+    """
+    if name not in places:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    with quiet_start():
+        return getattr(importlib.import_module(places[name]), name)
 
 
 def find_backend() -> tuple[str, str]:

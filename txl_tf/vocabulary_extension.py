@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from txl_tf.architecture import make_model
 from txl_tf.errors import UserError
 from txl_tf.language_model import LanguageModel
-from txl_tf.quantization import get_kernel_dtype
+from txl_tf.models.architecture import make_model
+from txl_tf.models.quantization import get_kernel_dtype
 from txl_tf.runs.checkpoint_reader import name_variables
 
 

@@ -18,7 +18,15 @@ from txl_tf.programs.cli.flags import write_value
 
 ROOT = Path(__file__).parents[2]
 # In the search, guides come before the others.
-BOOSTS = {"api/": 0.5, "commands/": 0.4, "lab/": 0.5, "changelog": 0.3, "design": 0.4, "traps": 0.3}
+BOOSTS = {
+    "api/": 0.5,
+    "commands/train.md": 0.6,
+    "commands/": 0.4,
+    "lab/": 0.5,
+    "changelog": 0.3,
+    "design": 0.4,
+    "traps": 0.3,
+}
 BOOSTS |= {"glossary": 0.6, "index": 0.6, "keras-notebook": 0.4, "troubleshooting": 0.6}
 # Links to files, as GitHub needs them, and to their pages.
 _NOTEBOOKS = {"tour.md": "tour.ipynb", "keras-notebook.md": "keras.ipynb"}

@@ -13,10 +13,10 @@ from small_lstm import make_model as make_lstm
 from tables import slow_after
 
 import txl_tf
-from txl_tf.cached_model import CachedModel
 from txl_tf.config import EvalConfig
 from txl_tf.data import Vocabulary
-from txl_tf.experiments.shown_tokens import show_controls
+from txl_tf.lab.shown_tokens import show_controls
+from txl_tf.models.cached_model import CachedModel
 from txl_tf.scoring.metrics import format_score
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ PROGRAM = """
 import sys
 for name in ("tensorflow", "tensorflow_text"):
     sys.modules[name] = None
-import txl_tf.model
+import txl_tf.models.transformer_xl
 from benchmarks import accelerator
 from benchmarks.step_costs import count_step_flops
 

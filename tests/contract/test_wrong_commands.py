@@ -34,6 +34,7 @@ WITHOUT_PACKAGES = [
         "--runner",
         "beam",
     ),
+    ("matplotlib", "attention --run=run", "a figure", "lab"),
     ("lm_eval", "harness --model=txl_tf --model_args=run=run", "the harness", "harness"),
     ("huggingface_hub", "score --run=hf://a/b texts/test.txt", "a model on the Hub", "hub"),
     ("onnx", "export --run=run --out=new --format=onnx", "format=onnx", "onnx"),

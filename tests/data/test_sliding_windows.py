@@ -6,7 +6,7 @@ from small_runs import Text
 from txl_tf.config import EvalConfig
 from txl_tf.data.lanes.evaluation_lanes import SlidingWindows
 from txl_tf.errors import UserError
-from txl_tf.experiments.context_losses import ContextReader
+from txl_tf.lab.context_losses import ContextReader
 from txl_tf.scoring.evaluator import Evaluator
 
 TEXT = Text(np.random.default_rng(3).integers(0, 13, 53), [0, 17, 40])

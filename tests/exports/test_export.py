@@ -10,11 +10,11 @@ from small_language_model import WORDS, make_model
 from tables import slow_after
 
 import txl_tf.programs.export
-from txl_tf.cached_model import CachedModel
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.exports.saved_model_export import export_saved_model
 from txl_tf.exports.saved_model_scorer import SavedModelScorer
+from txl_tf.models.cached_model import CachedModel
 
 TEXTS = ["the cat sat on the mat\na cat", "", "the", "a cat sat\n" * 9, "the mat"]
 TGT_LEN = 5

@@ -18,7 +18,7 @@ from small_language_model import make_model
 
 import txl_tf
 from txl_tf.data import Vocabulary
-from txl_tf.experiments.shown_tokens import show_controls
+from txl_tf.lab.shown_tokens import show_controls
 from txl_tf.scoring.metrics import format_score
 
 pytest.importorskip("gradio", reason="pip install -e '.[app]'")

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from small_language_model import WORDS, make_model
 
-from txl_tf.cached_model import CachedModel
 from txl_tf.config import AttentionSpan
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.session import Session, decode_added
+from txl_tf.models.cached_model import CachedModel
 
 MEM_LEN = 11
 BYTES = Vocabulary("byte", tuple(map(str, range(256))))

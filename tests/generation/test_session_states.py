@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from small_language_model import make_model
 
-from txl_tf.cached_model import make_cached
 from txl_tf.data import Vocabulary
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.session import Session
 from txl_tf.generation.stops import Stops
+from txl_tf.models.cached_model import make_cached
 
 pytestmark = pytest.mark.slow
 

@@ -4,10 +4,10 @@ import tensorflow as tf
 from golden_cases import load_case
 from tables import slow_after
 
-from txl_tf.cached_model import CachedModel
 from txl_tf.config import AttentionSpan
 from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.token_loop import TokenLoop, take_positions
+from txl_tf.models.cached_model import CachedModel
 from txl_tf.release import load_model
 
 CASES = [

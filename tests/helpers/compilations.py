@@ -85,7 +85,7 @@ def continue_contexts(model):
 
 def make_uses_of_chains(name, precision):
     """Returns what is counted of a preset whose chains alone are compiled."""
-    from txl_tf import compilation
+    from txl_tf.models import compilation
     from txl_tf.training.trainer import DTYPE_POLICIES
 
     # An engine of its own: it shares no compiled chains with other cases.

@@ -4,8 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 import txl_tf
-from txl_tf.cached_model import CachedModel
 from txl_tf.config import EvalConfig
+from txl_tf.models.cached_model import CachedModel
 
 # Fields of the model and of the evaluation, tokens of a step, rows, whether emptiness is hidden.
 CASES = {

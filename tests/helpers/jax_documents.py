@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from txl_tf.config import AttentionSpan, ModelConfig
-from txl_tf.model import TransformerXL
+from txl_tf.models.transformer_xl import TransformerXL
 
 CONFIG = ModelConfig(
     n_token=23,

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 from golden_cases import EVALUATIONS, NAMES, load_case, parse_evaluation
 
-from txl_tf.model import TransformerXL
+from txl_tf.models.transformer_xl import TransformerXL
 
 
 def main(weights_path, results_path):

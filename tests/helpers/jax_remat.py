@@ -14,7 +14,7 @@ import numpy as np
 from jax_documents import CONFIG as PLAIN
 
 from txl_tf.config import AttentionSpan
-from txl_tf.model import TransformerXL
+from txl_tf.models.transformer_xl import TransformerXL
 
 CONFIG = dataclasses.replace(PLAIN, dropout=0.25, dropatt=0.5)
 LOCKED = dataclasses.replace(

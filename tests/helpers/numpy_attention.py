@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from txl_tf.release import reference
+from txl_tf.lab.verify import reference
 from txl_tf.release.names import SCOPE, list_entries
 
 

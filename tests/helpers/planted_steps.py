@@ -8,7 +8,7 @@ chips.prepare_compilers()
 
 import tensorflow as tf  # noqa: E402  after the environment
 
-from txl_tf.segment_model import SegmentModel  # noqa: E402
+from txl_tf.models.segment_model import SegmentModel  # noqa: E402
 
 
 def print_mean(nats):

@@ -1,7 +1,7 @@
 """Spans, and a tiny model whose every token matters, that tests of kept keys and values share."""
 
 from txl_tf.config import AttentionSpan, ModelConfig
-from txl_tf.model import TransformerXL
+from txl_tf.models.transformer_xl import TransformerXL
 
 SPANS = [
     AttentionSpan(0),

@@ -3,7 +3,7 @@
 import numpy as np
 
 from txl_tf.config import AttentionSpan, ModelConfig
-from txl_tf.model import TransformerXL
+from txl_tf.models.transformer_xl import TransformerXL
 
 # The tables have fewer rows than there are distances, so that the last row is shared.
 CASES = {

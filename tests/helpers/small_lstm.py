@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 
-from txl_tf.baselines.lstm import LSTMModel
-from txl_tf.baselines.qrnn import QRNNModel
 from txl_tf.config import ModelConfig
+from txl_tf.lab.baselines.lstm import LSTMModel
+from txl_tf.lab.baselines.qrnn import QRNNModel
 
 VOCABULARY = 23
 # Two bins of other widths, and projections: all kinds of weights.

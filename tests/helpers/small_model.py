@@ -5,7 +5,7 @@ import pytest
 from tables import slow_after
 
 from txl_tf.config import ModelConfig
-from txl_tf.model import TransformerXL
+from txl_tf.models.transformer_xl import TransformerXL
 
 # float32, summed in another order; the golden numbers themselves hold 2e-5 and 1e-4.
 LOSS_TOLERANCE = 2e-5

@@ -7,7 +7,7 @@ import numpy as np
 from places import GOLDEN
 
 from txl_tf.config import ModelConfig
-from txl_tf.model import TransformerXL
+from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.release.names import SCOPE, list_entries
 from txl_tf.runs.checkpoint_writer import write_tensors
 

@@ -9,7 +9,7 @@ import small_model
 import tensorflow as tf
 
 import txl_tf
-from txl_tf.architecture import make_model
+from txl_tf.models.architecture import make_model
 
 IDS = small_model.make_ids()
 SPAN = txl_tf.AttentionSpan(mem_len=3)

@@ -9,6 +9,7 @@ from small_language_model import WORDS, make_model
 import txl_tf
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
+from txl_tf.lab.text_attention import read_attention
 
 
 @pytest.fixture(scope="module")
@@ -172,5 +173,5 @@ def test_a_mode_of_compilation_that_there_is_none_of_is_refused(lm):
 
 
 def test_heads_may_be_chosen_by_numbers_of_numpy(lm):
-    chosen = lm.attention("the cat", layers=np.int64(0), heads=np.array([0, 1]))
+    chosen = read_attention(lm, "the cat", layers=np.int64(0), heads=np.array([0, 1]))
     assert chosen.layers == (0,)

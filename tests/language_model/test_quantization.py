@@ -8,13 +8,13 @@ from golden_cases import load_case
 from tables import slow_after
 
 import txl_tf
-from txl_tf.cached_model import CachedModel
 from txl_tf.exports.saved_model_export import export_saved_model
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.session import Session
 from txl_tf.generation.token_loop import TokenLoop, take_positions
-from txl_tf.quantization import quantize
+from txl_tf.models.cached_model import CachedModel
+from txl_tf.models.quantization import quantize
 from txl_tf.release import load_model
 
 SPAN = txl_tf.AttentionSpan(6, clamp_len=4)

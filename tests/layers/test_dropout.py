@@ -6,7 +6,7 @@ from tables import slow_after
 
 from txl_tf.layers import Dropout, WordDropout
 from txl_tf.layers.dropout import make_keep_mask
-from txl_tf.model import TransformerXL
+from txl_tf.models.transformer_xl import TransformerXL
 
 ONES = np.ones((31, 37), "float32")
 

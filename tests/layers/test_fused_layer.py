@@ -7,11 +7,11 @@ import pytest
 import tensorflow as tf
 from tables import slow_after
 
-from txl_tf.compilation import CHAINS
 from txl_tf.layers import DecoderLayer, compare_documents, make_attention_mask
 from txl_tf.layers.fused.fused_attention import Visibility, make_late_zero
 from txl_tf.layers.fused.fused_layer import run_layer
 from txl_tf.layers.fused.fusion import use_engine
+from txl_tf.models.compilation import CHAINS
 
 BATCH, QUERIES, MEMORY, HEADS, HEAD_SIZE, WIDTH = 2, 3, 5, 7, 3, 13
 KEYS = MEMORY + QUERIES

@@ -60,7 +60,7 @@ def test_the_program_writes_to_data_and_the_name(tmp_path):
 
 def test_bytes_and_characters_need_no_tensorflow(text8):
     code = (
-        "import sys; from txl_tf import make_tfrecords; "
+        "import sys; from txl_tf.programs import prepare; "
         "status = prepare.main(['x', *sys.argv[1:]]); "
         "sys.exit(status or 'tensorflow' in sys.modules or 'keras' in sys.modules)"
     )

@@ -8,6 +8,7 @@ import pytest
 
 import txl_tf
 from txl_tf.data import open_records
+from txl_tf.lab.text_attention import read_attention
 from txl_tf.programs import attention
 
 pytestmark = pytest.mark.slow
@@ -44,7 +45,7 @@ def test_a_run_shows_its_attention(run, tmp_path, capsys):
     # The text before the stretch fills the memory, so the weights are those of the whole text.
     lm = txl_tf.load(run)
     ids = open_records(run / "records").split("valid").read(0, 39)
-    weights = lm.attention(ids, mask_empty_memory=False).weights[0][[2, 0], 30:39]
+    weights = read_attention(lm, ids, mask_empty_memory=False).weights[0][[2, 0], 30:39]
     found = np.load(tmp_path / "out" / "attention.npz")["stretch_weights"]
     first = record["stretch"]["first_key"]
     np.testing.assert_allclose(found, weights[..., first:], rtol=0, atol=1e-6)

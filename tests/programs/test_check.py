@@ -78,7 +78,7 @@ def test_a_mask_that_shows_a_later_token_is_named(monkeypatch):
     def make_mask(tgt_len, mem_len, **_):
         return np.tri(tgt_len, mem_len + tgt_len, mem_len + 1, dtype=bool)
 
-    monkeypatch.setattr("txl_tf.model.make_attention_mask", make_mask)
+    monkeypatch.setattr("txl_tf.models.transformer_xl.make_attention_mask", make_mask)
     result = run("numbers")
     assert result.status == "FAIL"
     assert "mask" in result.message
@@ -99,7 +99,9 @@ def test_a_wrong_gradient_is_named(monkeypatch):
 
 def test_a_lost_memory_is_named(monkeypatch):
     update = memory_layer.update_memory
-    monkeypatch.setattr("txl_tf.model.update_memory", lambda *inputs: 0 * update(*inputs))
+    monkeypatch.setattr(
+        "txl_tf.models.transformer_xl.update_memory", lambda *inputs: 0 * update(*inputs)
+    )
     result = run("memory")
     assert result.status == "FAIL"
     assert "the memory is lost or wrong" in result.message

@@ -7,7 +7,7 @@ import pytest
 from small_commands import run_main
 
 import txl_tf
-from txl_tf.experiments import context_losses
+from txl_tf.lab import context_losses
 from txl_tf.programs import context
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from tables import slow_after
 
 from txl_tf.config import ModelConfig
 from txl_tf.errors import UserError
-from txl_tf.model import TransformerXL
+from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.release.infer import infer_config
 from txl_tf.release.weights import (
     SCOPE,

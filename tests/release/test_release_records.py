@@ -136,6 +136,6 @@ def test_training_names_the_command_that_converts(source, tmp_path, capsys):
     assert train_gpu.main(["train_gpu.py", *flags]) == 1
     line = capsys.readouterr().err
     assert f"--dataset release2019 --raw_dir {source} --data_dir NEW_DIR\n" in line
-    arguments = line.partition("make_tfrecords.py ")[2].replace("NEW_DIR", str(tmp_path / "new"))
+    arguments = line.partition("txl prepare ")[2].replace("NEW_DIR", str(tmp_path / "new"))
     assert make_tfrecords.main(["make_tfrecords.py", *arguments.split()]) == 0
     assert "train: 39,996 tokens" in capsys.readouterr().out

@@ -9,11 +9,11 @@ from small_cached_model import SPANS, make_model
 from small_language_model import WORDS
 from tables import slow_after
 
-from txl_tf.cached_model import CachedModel
 from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.language_model import LanguageModel
+from txl_tf.models.cached_model import CachedModel
 from txl_tf.scoring import segment_loop, text_streams
 from txl_tf.scoring.scorer import Scorer
 from txl_tf.scoring.segment_loop import FrozenReader

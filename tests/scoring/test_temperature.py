@@ -11,9 +11,9 @@ from small_model import make_ids, make_model
 from small_runs import MODEL, TRAINING, Text
 
 import txl_tf
-from txl_tf.architecture import make_cached_model
 from txl_tf.config import AttentionSpan
 from txl_tf.layers import bin_loss
+from txl_tf.models.architecture import make_cached_model
 from txl_tf.runs.folder import RunConfig
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.scorer import Scorer

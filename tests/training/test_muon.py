@@ -9,7 +9,7 @@ import tensorflow as tf
 from small_runs import MODEL, TRAINING
 
 import txl_tf
-from txl_tf.architecture import make_model
+from txl_tf.models.architecture import make_model
 from txl_tf.programs.cli.dry_run import count_kept_memory
 from txl_tf.training.muon import orthogonalize
 from txl_tf.training.update_rules import make_optimizer

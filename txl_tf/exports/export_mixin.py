@@ -3,8 +3,6 @@
 import dataclasses
 import os
 
-from txl_tf.architecture import check_transformer
-from txl_tf.cached_model import make_cached
 from txl_tf.config import EvalConfig, TrainConfig
 from txl_tf.data.files import exists
 from txl_tf.data.temporary_folders import write_aside
@@ -12,10 +10,12 @@ from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, check_integer
 from txl_tf.exports.formats import FORMATS
 from txl_tf.exports.hub_folder import PREFIX, Card, find_records, push_model, write_files
-from txl_tf.quantization import get_kernel_dtype
+from txl_tf.models.architecture import check_transformer
+from txl_tf.models.cached_model import make_cached
+from txl_tf.models.quantization import get_kernel_dtype
+from txl_tf.models.segment_model import SegmentModel
 from txl_tf.runs.checkpoint_writer import save_weights
 from txl_tf.runs.folder import IMPORT_NAME, RunConfig, make_run_folder
-from txl_tf.segment_model import SegmentModel
 
 
 class ExportMixin:

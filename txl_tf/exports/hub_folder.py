@@ -22,12 +22,12 @@ from txl_tf.config.stages import find_stage, make_stages
 from txl_tf.data.files import exists, read_json_lines, write_json, write_text
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain, explain_errors, require_extra
+from txl_tf.models.segment_model import SegmentModel
 from txl_tf.runs.checkpoint_files import WEIGHTS_NAME
 from txl_tf.runs.folder import CONFIG_NAME, EVALUATIONS_NAME, VOCABULARY_NAME, RunConfig
 from txl_tf.runs.weights_file import write_weights_file
 from txl_tf.scoring.checkpoints import describe_span
 from txl_tf.scoring.metrics import name_measure
-from txl_tf.segment_model import SegmentModel
 from txl_tf.version import __version__
 
 PREFIX = "hf://"

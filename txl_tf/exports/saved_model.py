@@ -4,12 +4,12 @@ import math
 
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedModel, CachedState
 from txl_tf.data.text.tokenizer import Detokenizer, Tokenizer
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.generation.sampling import UNIFORMS_PER_BLOCK, SamplingConfig, draw_uniforms
 from txl_tf.generation.token_loop import TokenLoop, take_positions
 from txl_tf.layers.memory import clear_rows
+from txl_tf.models.cached_model import CachedModel, CachedState
 from txl_tf.runs.checkpoint_reader import name_variables
 
 Tensors = dict[str, tf.Tensor]

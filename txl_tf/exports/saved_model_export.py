@@ -6,7 +6,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedModel
 from txl_tf.config import EvalConfig
 from txl_tf.data.files import write_json, write_text
 from txl_tf.data.temporary_folders import write_aside
@@ -14,7 +13,8 @@ from txl_tf.data.text.vocabulary import CHARACTER_LEVELS, Vocabulary
 from txl_tf.errors import explain_errors
 from txl_tf.exports.formats import FORMAT_VERSION
 from txl_tf.exports.saved_model import ServedModel
-from txl_tf.quantization import get_kernel_dtype
+from txl_tf.models.cached_model import CachedModel
+from txl_tf.models.quantization import get_kernel_dtype
 from txl_tf.scoring.checkpoints import describe_span
 from txl_tf.version import __version__
 

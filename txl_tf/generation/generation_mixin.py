@@ -5,9 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from txl_tf.architecture import check_transformer
-from txl_tf.cached_model import make_cached
-from txl_tf.compilation import Recent
 from txl_tf.config import DEFAULT_TEMPERATURE, DEFAULT_TOP_K, EvalConfig
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
@@ -15,7 +12,10 @@ from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.session import Session
 from txl_tf.generation.text_encoder import TextEncoder, check_list
-from txl_tf.segment_model import SegmentModel
+from txl_tf.models.architecture import check_transformer
+from txl_tf.models.cached_model import make_cached
+from txl_tf.models.compilation import Recent
+from txl_tf.models.segment_model import SegmentModel
 
 
 class GenerationMixin:

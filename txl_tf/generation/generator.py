@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedModel, CachedState
-from txl_tf.compilation import Recent
 from txl_tf.errors import UserError
 from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.token_loop import LoopState, TokenLoop, take_positions
+from txl_tf.models.cached_model import CachedModel, CachedState
+from txl_tf.models.compilation import Recent
 
 _MOST_LOOPS = 64  # that are kept; the server allows as many programs
 

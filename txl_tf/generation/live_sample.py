@@ -4,13 +4,13 @@ import dataclasses
 
 import numpy as np
 
-from txl_tf.cached_model import CachedModel
 from txl_tf.config import DEFAULT_TEMPERATURE, DEFAULT_TOP_K, EvalConfig
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.session import Session, decode_added
-from txl_tf.model import TransformerXL
+from txl_tf.models.cached_model import CachedModel
+from txl_tf.models.transformer_xl import TransformerXL
 
 PROMPT_TOKENS = 32
 SEED = 0

@@ -8,8 +8,6 @@ from typing import NamedTuple
 import tensorflow as tf
 from keras import ops
 
-from txl_tf.cached_model import CachedModel, CachedState
-from txl_tf.compilation import has_accelerator
 from txl_tf.generation.sampling import (
     SamplingTensors,
     choose_tokens,
@@ -19,7 +17,9 @@ from txl_tf.generation.sampling import (
 from txl_tf.layers.fused.fused_layer import finish_layer
 from txl_tf.layers.fused.matrix_products import matmul_rows
 from txl_tf.layers.packed_kernel import restore_kernels, use_product
-from txl_tf.quantization import multiply_rows
+from txl_tf.models.cached_model import CachedModel, CachedState
+from txl_tf.models.compilation import has_accelerator
+from txl_tf.models.quantization import multiply_rows
 
 MAX_SINGLE_ROWS = 4  # for more rows, products with restored kernels are faster
 

@@ -9,7 +9,7 @@ import sys
 
 from absl import flags
 
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, require_extra
 from txl_tf.programs.cli.config_flags import define_jit_flag, define_span_flags, override_evaluation
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
@@ -63,18 +63,20 @@ def show_attention(options: flags.FlagValues) -> None:
     """Averages the attention of a run, reads a stretch of text, and writes figures and numbers."""
     choose_run(options)
     out = choose_out(options, options.run, "attention")
+    with require_extra("lab", "a figure"):
+        import matplotlib  # noqa: F401
     records = open_run_records(options.run, options.data_dir, options.split)
 
-    from txl_tf.architecture import check_transformer
     from txl_tf.data.files import check_folder, is_remote
-    from txl_tf.experiments.attention_average import (
+    from txl_tf.lab.attention_average import (
         average_attention,
         count_segments,
         cut_attention_lanes,
     )
-    from txl_tf.experiments.attention_report import AttentionReport
-    from txl_tf.experiments.text_attention import parse_heads, place_stretch, read_stretch
-    from txl_tf.model import TransformerXL
+    from txl_tf.lab.attention_report import AttentionReport
+    from txl_tf.lab.text_attention import parse_heads, place_stretch, read_stretch
+    from txl_tf.models.architecture import check_transformer
+    from txl_tf.models.transformer_xl import TransformerXL
     from txl_tf.progress import Bar
     from txl_tf.runs.checkpoint_files import read_step
     from txl_tf.runs.checkpoint_reader import load_choice

@@ -15,7 +15,7 @@ import numpy as np
 from absl import flags
 
 from txl_tf.data.files import is_remote
-from txl_tf.errors import UserError, explain_errors
+from txl_tf.errors import UserError, explain_errors, require_extra
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
 from txl_tf.programs.cli.run_flags import (
@@ -34,8 +34,8 @@ from txl_tf.scoring.metrics import name_measure
 if TYPE_CHECKING:
     from txl_tf.data.lanes.training_lanes import Tokens
     from txl_tf.data.records.reading import Records
-    from txl_tf.experiments.attention_lengths import AttentionLengths
-    from txl_tf.experiments.context_report import ContextReport
+    from txl_tf.lab.attention_lengths import AttentionLengths
+    from txl_tf.lab.context_report import ContextReport
     from txl_tf.language_model import LanguageModel
 
 
@@ -98,11 +98,13 @@ def _measure_contexts(options: flags.FlagValues) -> "ContextReport":
 
     choose_run(options)
     out = choose_out(options, options.run[0], "context")
+    with require_extra("lab", "a figure"):
+        import matplotlib  # noqa: F401
     records = open_run_records(options.run[0], options.data_dir, options.split)
 
-    from txl_tf.experiments.context_losses import draw_positions
-    from txl_tf.experiments.context_report import ContextReport
-    from txl_tf.experiments.effective_length import (
+    from txl_tf.lab.context_losses import draw_positions
+    from txl_tf.lab.context_report import ContextReport
+    from txl_tf.lab.effective_length import (
         compare_models,
         find_effective_length,
         summarize_losses,
@@ -168,7 +170,7 @@ def _compute_losses(
     lengths: Sequence[int],
 ) -> dict[str, np.ndarray]:
     """Returns the losses of each run, (C, n) float32 in nats."""
-    from txl_tf.experiments.context_losses import ContextReader, compute_losses
+    from txl_tf.lab.context_losses import ContextReader, compute_losses
 
     total = len(models) * len(positions) * sum(lengths)
     losses = {}
@@ -188,7 +190,7 @@ def _measure_attention_lengths(
     lengths: Sequence[int] | None,
 ) -> "AttentionLengths":
     """Returns the scores of a run with memories, or in windows, of several lengths."""
-    from txl_tf.experiments.attention_lengths import choose_lengths, measure_attention_lengths
+    from txl_tf.lab.attention_lengths import choose_lengths, measure_attention_lengths
 
     has_windows = not lm.training.mem_len
     initial = lm.training.tgt_len if has_windows else lm.training.mem_len

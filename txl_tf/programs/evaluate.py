@@ -37,8 +37,8 @@ from txl_tf.runs.folder import RunConfig, read_run_config, read_run_vocabulary
 
 if TYPE_CHECKING:
     from txl_tf.data.records.reading import Records
+    from txl_tf.models.segment_model import SegmentModel
     from txl_tf.scoring.dynamic_evaluation import AdaptingReader
-    from txl_tf.segment_model import SegmentModel
 
 SOTA = "sota"
 _DYNAMIC = "dynamic_"  # the prefix of the flags of dynamic evaluation
@@ -113,8 +113,8 @@ def evaluate_run(options: flags.FlagValues) -> None:
     choose_run(options)
     records = open_run_records(options.run, options.data_dir, options.split)
 
-    from txl_tf.architecture import check_transformer, make_model
-    from txl_tf.quantization import quantize
+    from txl_tf.models.architecture import check_transformer, make_model
+    from txl_tf.models.quantization import quantize
     from txl_tf.scoring.checkpoints import (
         check_data,
         describe_evaluation,

@@ -31,8 +31,8 @@ def export_release(options: flags.FlagValues) -> None:
     """Writes a checkpoint of a run, and its vocabulary, as a folder of the release."""
     choose_run(options)
 
-    from txl_tf.architecture import check_transformer
-    from txl_tf.model import TransformerXL
+    from txl_tf.models.architecture import check_transformer
+    from txl_tf.models.transformer_xl import TransformerXL
     from txl_tf.release.weights import export_data, export_model
     from txl_tf.runs.checkpoint_files import read_step
     from txl_tf.runs.checkpoint_reader import load_choice

@@ -77,12 +77,12 @@ def write_page(options: flags.FlagValues) -> None:
     check_texts(options.file)
     choose_run(options)
 
-    from txl_tf.apps.pages.text_page import make_text_page
-    from txl_tf.architecture import check_transformer
     from txl_tf.data.files import write_text
-    from txl_tf.experiments.text_attention import Head, parse_heads
-    from txl_tf.experiments.text_trace import TextTracer
+    from txl_tf.lab.pages.text_page import make_text_page
+    from txl_tf.lab.text_attention import Head, parse_heads
+    from txl_tf.lab.text_trace import TextTracer
     from txl_tf.language_model import load
+    from txl_tf.models.architecture import check_transformer
     from txl_tf.progress import Bar
     from txl_tf.scoring.metrics import format_score
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from absl import flags
 
-from txl_tf.apps.pages.html_page import escape, make_html, name_text_class, read_asset
 from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.data.text.wikitext import detokenize_continuation, detokenize_wikitext, is_wikitext
 from txl_tf.errors import UserError
-from txl_tf.experiments.shown_tokens import replace_surrogates
+from txl_tf.lab.pages.html_page import escape, make_html, name_text_class, read_asset
+from txl_tf.lab.shown_tokens import replace_surrogates
 from txl_tf.programs.cli.flags import define_flag, define_second_name
 from txl_tf.programs.cli.program import run_program
 from txl_tf.programs.cli.run_flags import (
@@ -124,9 +124,9 @@ def show_samples(options: flags.FlagValues) -> None:
     choose_run(options)
     records = open_run_records(options.run, options.data_dir, options.split)
 
-    from txl_tf.architecture import check_transformer
     from txl_tf.data.files import write_json, write_text
     from txl_tf.language_model import load
+    from txl_tf.models.architecture import check_transformer
     from txl_tf.runs.folder import read_run_config
     from txl_tf.scoring.checkpoints import check_data, describe_span
 

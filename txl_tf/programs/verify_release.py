@@ -21,7 +21,7 @@ from txl_tf.programs.cli.program import run_program
 from txl_tf.programs.cli.run_flags import check_run, check_source
 
 if TYPE_CHECKING:
-    from txl_tf.model import TransformerXL
+    from txl_tf.models.transformer_xl import TransformerXL
 
 
 def main(argv: list[str] = sys.argv) -> int:
@@ -63,7 +63,8 @@ def verify_release(options: flags.FlagValues) -> bool:
     import numpy as np
     import tensorflow as tf
 
-    from txl_tf.release import comparison, load_model
+    from txl_tf.lab.verify import comparison
+    from txl_tf.release import load_model
     from txl_tf.release.hub import is_hub_folder
     from txl_tf.release.infer import describe_config, infer_config
     from txl_tf.release.names import SCOPE, list_entries
@@ -106,8 +107,8 @@ def list_spans(options: flags.FlagValues) -> list[AttentionSpan]:
 
 def load_run(model_dir: str, config: ModelConfig) -> "TransformerXL":
     """Returns the model of a run, with the weights of its newest checkpoint."""
-    from txl_tf.architecture import check_transformer
-    from txl_tf.model import TransformerXL
+    from txl_tf.models.architecture import check_transformer
+    from txl_tf.models.transformer_xl import TransformerXL
     from txl_tf.runs.checkpoint_files import find_checkpoint
     from txl_tf.runs.checkpoint_reader import load_weights
     from txl_tf.runs.folder import read_run_config

@@ -3,25 +3,28 @@
 Submodules are imported when they are first used: `names` and `reference` need no TensorFlow.
 """
 
-import importlib
 from typing import Any
 
+from txl_tf.quiet_start import import_name
+
 _PLACES = {
-    "Corpus": "corpus",
-    "is_hub_folder": "hub",
-    "list_entries": "names",
-    "load_hub_model": "hub",
-    "load_model": "weights",
-    "load_vocabulary": "corpus",
-    "read_corpus": "corpus",
-    "read_hub_config": "hub",
-    "read_hub_vocabulary": "hub",
+    "Corpus": "txl_tf.release.corpus",
+    "is_hub_folder": "txl_tf.release.hub",
+    "list_entries": "txl_tf.release.names",
+    "load_hub_model": "txl_tf.release.hub",
+    "load_model": "txl_tf.release.weights",
+    "load_vocabulary": "txl_tf.release.corpus",
+    "read_corpus": "txl_tf.release.corpus",
+    "read_hub_config": "txl_tf.release.hub",
+    "read_hub_vocabulary": "txl_tf.release.hub",
 }
 
 __all__ = list(_PLACES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module 'txl_tf.release' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"txl_tf.release.{_PLACES[name]}"), name)
+    return import_name(__name__, _PLACES, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

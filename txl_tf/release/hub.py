@@ -21,7 +21,7 @@ from txl_tf.data.files import read_json
 from txl_tf.data.text.learning import LearningOptions
 from txl_tf.data.text.vocabulary import Vocabulary, read_vocabulary_file
 from txl_tf.errors import UserError, explain_errors
-from txl_tf.model import TransformerXL
+from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.release.names import list_entries
 from txl_tf.release.torch_file import read_torch_file
 from txl_tf.release.weights import check_shapes, escape_name

@@ -13,7 +13,7 @@ from txl_tf.data.records.writing import write_records
 from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.model import TransformerXL
+from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.release.corpus import read_corpus
 from txl_tf.release.hub import is_hub_folder, load_hub_model, read_hub_vocabulary
 from txl_tf.release.infer import infer_config

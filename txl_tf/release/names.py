@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from txl_tf.errors import UserError
-from txl_tf.model import TransformerXL
+from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.runs.checkpoint_files import RELEASE_SCOPE
 
 SCOPE = RELEASE_SCOPE

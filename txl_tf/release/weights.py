@@ -14,7 +14,7 @@ from txl_tf.config import ModelConfig
 from txl_tf.data.files import access_path, check_address, write_json, write_text
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain, explain_errors
-from txl_tf.model import TransformerXL
+from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.release.names import SCOPE, list_entries
 from txl_tf.runs.checkpoint_files import check_checkpoint_path
 from txl_tf.runs.checkpoint_writer import write_tensors

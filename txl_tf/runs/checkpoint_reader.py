@@ -28,6 +28,7 @@ from txl_tf.config import SHAPELESS, ModelConfig
 from txl_tf.config.base import list_differences
 from txl_tf.data.files import check_address, list_names
 from txl_tf.errors import UserError, explain
+from txl_tf.models.segment_model import SegmentModel
 from txl_tf.runs.checkpoint_files import (
     CHECKPOINTS_NAME,
     PREFIX,
@@ -41,7 +42,6 @@ from txl_tf.runs.checkpoint_files import (
 )
 from txl_tf.runs.folder import read_run_id
 from txl_tf.runs.weights_file import join_some, name_weights, read_weights_file
-from txl_tf.segment_model import SegmentModel
 
 # Errors raised while reading a file that is truncated, modified or missing.
 DAMAGE = (tf.errors.OpError, IndexError, RuntimeError)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from txl_tf.config import ModelConfig
 from txl_tf.data.files import make_folder
 from txl_tf.errors import UserError, explain
+from txl_tf.models.segment_model import SegmentModel
 from txl_tf.runs.checkpoint_files import make_path, remove_checkpoint
 from txl_tf.runs.checkpoint_reader import (
     AVERAGES_GROUP,
@@ -23,7 +24,6 @@ from txl_tf.runs.checkpoint_reader import (
     write_shaping_fields,
 )
 from txl_tf.runs.folder import make_run_id, read_run_id
-from txl_tf.segment_model import SegmentModel
 
 PATIENCE = 60.0  # seconds until a network file system shows the files of other hosts
 Groups = dict[str, dict[str, tf.Variable]]

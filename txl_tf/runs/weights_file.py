@@ -12,8 +12,8 @@ from keras import ops
 from txl_tf.config.base import list_differences
 from txl_tf.data.files import access_path
 from txl_tf.errors import UserError
+from txl_tf.models.segment_model import SegmentModel
 from txl_tf.runs.checkpoint_files import WEIGHTS_FORMAT, open_weights
-from txl_tf.segment_model import SegmentModel
 
 
 def name_weights(variables: Sequence[keras.Variable]) -> dict[str, keras.Variable]:

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from txl_tf import presets
-from txl_tf.architecture import make_model
 from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.files import append_json_line
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import StorageError, UserError
+from txl_tf.models.architecture import make_model
+from txl_tf.models.segment_model import SegmentModel
 from txl_tf.runs.checkpoint_files import is_there, list_checkpoints, read_step
 from txl_tf.runs.checkpoint_reader import load_choice
 from txl_tf.runs.folder import (
@@ -34,7 +35,6 @@ from txl_tf.scoring.metrics import (
     warn_of_unknown,
 )
 from txl_tf.scoring.progress import ScoreBar
-from txl_tf.segment_model import SegmentModel
 
 
 class Checkpoint(NamedTuple):

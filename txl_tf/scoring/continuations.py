@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.cached_model import SegmentReader
 from txl_tf.config import EvalConfig
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, check_integer
+from txl_tf.models.cached_model import SegmentReader
+from txl_tf.models.segment_model import SegmentModel
 from txl_tf.scoring.segment_loop import FrozenReader, cut_rows, score_segments
-from txl_tf.segment_model import SegmentModel
 
 
 class Continuation(NamedTuple):

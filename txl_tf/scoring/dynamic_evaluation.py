@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.compilation import choose_jit, compile_function
 from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.lanes.evaluation_lanes import Segment
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError
 from txl_tf.layers.memory import clear_rows
+from txl_tf.models.compilation import choose_jit, compile_function
+from txl_tf.models.segment_model import SegmentModel
 from txl_tf.progress import Bar
 from txl_tf.scoring.gradient_statistics import (
     GradientStatistics,
@@ -22,7 +23,6 @@ from txl_tf.scoring.gradient_statistics import (
     make_tensors,
     score_with_gradients,
 )
-from txl_tf.segment_model import SegmentModel
 
 
 class WeightStep(NamedTuple):

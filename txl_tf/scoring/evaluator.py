@@ -4,15 +4,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from txl_tf.compilation import explain_full_memory
 from txl_tf.config import EvalConfig
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, SlidingWindows
 from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
+from txl_tf.models.compilation import explain_full_memory
+from txl_tf.models.segment_model import SegmentModel
 from txl_tf.scoring.metrics import Score, sum_losses
 from txl_tf.scoring.segment_loop import FrozenReader, Reader, score_segments
-from txl_tf.segment_model import SegmentModel
 
 _ADVICE = "for this evaluation: try fewer lanes, or a smaller tgt_len or mem_len"
 

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.architecture import make_model
-from txl_tf.compilation import compile_function
 from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.data.lanes.evaluation_lanes import Segment
 from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.errors import UserError
-from txl_tf.gradients import take_gradients
-from txl_tf.segment_model import SegmentModel
+from txl_tf.models.architecture import make_model
+from txl_tf.models.compilation import compile_function
+from txl_tf.models.gradients import take_gradients
+from txl_tf.models.segment_model import SegmentModel
 
 _N_STRETCHES = 10  # of the training split, so that the statistics see texts of all kinds
 

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from txl_tf.cached_model import SegmentReader
-from txl_tf.compilation import explain_full_memory
 from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import check_integer
+from txl_tf.models.cached_model import SegmentReader
+from txl_tf.models.compilation import explain_full_memory
+from txl_tf.models.segment_model import SegmentModel
 from txl_tf.scoring.segment_loop import FrozenReader, Reader, score_segments
 from txl_tf.scoring.text_chunks import TextChunk, TextName
 from txl_tf.scoring.text_scores import Text, TextTotals
 from txl_tf.scoring.text_streams import Shape, TextStream, cut_streams
-from txl_tf.segment_model import SegmentModel
 
 SCORING_BATCH_SIZE = 16
 # The compiled shapes: segments of 8, 32, 128, ..., T tokens and batches of 1, 4, 16, ..., B rows.

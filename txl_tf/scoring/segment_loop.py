@@ -6,14 +6,14 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.architecture import make_cached_model
-from txl_tf.cached_model import SegmentReader
-from txl_tf.compilation import Recent, compile_function
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.lanes.evaluation_lanes import Segment
 from txl_tf.layers.memory import clear_rows
-from txl_tf.segment_model import SegmentModel
+from txl_tf.models.architecture import make_cached_model
+from txl_tf.models.cached_model import SegmentReader
+from txl_tf.models.compilation import Recent, compile_function
+from txl_tf.models.segment_model import SegmentModel
 
 MOST_STEPS = 64  # that a reader keeps; a `Scorer` needs about 20
 

@@ -1,10 +1,11 @@
 """Training: optimizer, training step and the loop around them.
 
-Modules are imported on first use, because programs read their flags before they import tensorflow.
+Submodules are imported when they are first used.
 """
 
-import importlib
 from typing import Any
+
+from txl_tf.quiet_start import import_name
 
 _PLACES = {
     "Regularization": "txl_tf.training.step",
@@ -18,9 +19,7 @@ __all__ = [*_PLACES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PLACES:
-        return getattr(importlib.import_module(_PLACES[name]), name)
-    raise AttributeError(f"module 'txl_tf.training' has no attribute {name!r}")
+    return import_name(__name__, _PLACES, name)
 
 
 def __dir__() -> list[str]:

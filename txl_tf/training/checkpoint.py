@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from txl_tf.data.files import exists
 from txl_tf.errors import UserError, explain
+from txl_tf.models.segment_model import SegmentModel
 from txl_tf.runs.checkpoint_files import (
     CHECKPOINTS_NAME,
     DAMAGED,
@@ -36,7 +37,6 @@ from txl_tf.runs.checkpoint_writer import (
     write_memory,
 )
 from txl_tf.runs.folder import make_run_id, read_run_id
-from txl_tf.segment_model import SegmentModel
 from txl_tf.training.optimizer import Optimizer, read_step_count
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.workers import Workers

@@ -11,12 +11,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.compilation import COMPILED, choose_jit
 from txl_tf.config import TrainConfig
 from txl_tf.config.training import RunOptions
 from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError, explain
+from txl_tf.models.compilation import COMPILED, choose_jit
+from txl_tf.models.segment_model import SegmentModel
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.folder import (
@@ -32,7 +33,6 @@ from txl_tf.runs.folder import (
 from txl_tf.scoring.checkpoints import check_documents
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.metrics import Score
-from txl_tf.segment_model import SegmentModel
 from txl_tf.training.averages import use_averages
 from txl_tf.training.checkpoint import Checkpointer, share_run_id
 from txl_tf.training.log import TrainingLog, Validation

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from txl_tf.segment_model import SegmentModel
+from txl_tf.models.segment_model import SegmentModel
 from txl_tf.training.step import Memory
 from txl_tf.training.workers import Workers
 

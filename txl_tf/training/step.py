@@ -9,8 +9,8 @@ import keras
 import tensorflow as tf
 
 from txl_tf.config import AttentionSpan, TrainConfig
-from txl_tf.gradients import take_gradients
-from txl_tf.segment_model import SegmentModel
+from txl_tf.models.gradients import take_gradients
+from txl_tf.models.segment_model import SegmentModel
 from txl_tf.training.optimizer import Optimizer
 
 Memory = Any  # a nest of tensors that only the model looks into

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.architecture import make_model
-from txl_tf.compilation import choose_jit, compile_function, explain_full_memory
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.errors import UserError
+from txl_tf.models.architecture import make_model
+from txl_tf.models.compilation import choose_jit, compile_function, explain_full_memory
 from txl_tf.training.optimizer import read_step_count
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.step import StepOptions, StepResult, compute_gradients, train_step

@@ -44,7 +44,7 @@ def has_accelerator() -> bool:
         import jax
 
         return jax.default_backend() != "cpu"
-    from txl_tf import compilation
+    from txl_tf.models import compilation
 
     return compilation.has_accelerator()
 

@@ -127,8 +127,8 @@ def _compare_numbers(tolerance: float | None) -> Figures:
 
     With `tolerance=None`, each term must agree within the rounding of float32.
     """
-    from txl_tf.model import TransformerXL
-    from txl_tf.release import comparison
+    from txl_tf.lab.verify import comparison
+    from txl_tf.models.transformer_xl import TransformerXL
 
     figures: Figures = {}
     for name, config in (("bytes", BYTES), ("words", WORDS)):
@@ -157,7 +157,7 @@ def _compare_gradients(model: Any) -> Iterator[tuple[str, float]]:
     The compiled gradient is compared along a random direction with the difference quotient of the
     reference, in the second segment, whose memory is that of the first.
     """
-    from txl_tf.release import reference
+    from txl_tf.lab.verify import reference
     from txl_tf.release.names import SCOPE, list_entries
 
     span, variables, rng = SPANS[1], _read_variables(model), np.random.default_rng(1)
@@ -192,7 +192,7 @@ def _differentiate(model: Any, ids: Any, targets: Any, memory: Any, span: Attent
     ids, targets = (keras.ops.convert_to_tensor(x, dtype="int32") for x in (ids, targets))
     memory = tuple(keras.ops.convert_to_tensor(x, dtype="float32") for x in memory)
     if not is_jax():
-        from txl_tf.compilation import compile_function
+        from txl_tf.models.compilation import compile_function
         from txl_tf.training.step import compute_gradients
 
         return compile_function(compute_gradients, "auto")(model, ids, targets, memory, span=span)[

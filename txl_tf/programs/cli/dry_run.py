@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import tensorflow as tf
 from absl import flags
 
-from txl_tf.architecture import make_model
-from txl_tf.compilation import explain_full_memory
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.config.parameters import count_by_part, list_matrices
 from txl_tf.config.training import OPTIMIZERS, RunOptions
 from txl_tf.data.records.reading import Records
+from txl_tf.models.architecture import make_model
+from txl_tf.models.compilation import explain_full_memory
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.folder import RunConfig, check_run_folder
 from txl_tf.scoring.checkpoints import describe_evaluation

@@ -1,1 +1,0 @@
-"""The paper's experiments on a trained model: context lengths and attention."""

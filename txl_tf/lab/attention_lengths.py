@@ -1,0 +1,92 @@
+"""The loss of an evaluation by the attention length at test time (table 6 of the paper).
+
+The attention length of a model that was trained with a memory is that of its memory. A model that
+was trained without one is evaluated in sliding windows of that length (section 3.1).
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from txl_tf.config import EvalConfig
+from txl_tf.data.lanes.training_lanes import Tokens, store_tokens
+from txl_tf.models.segment_model import SegmentModel
+from txl_tf.scoring.evaluator import Evaluator
+from txl_tf.scoring.metrics import Score
+
+
+class AttentionLengths(NamedTuple):
+    """Scores of the same tokens with memories, or in windows, of several lengths.
+
+    Args:
+        lengths: The lengths, ascending. Memory lengths are attention lengths with `same_length`;
+            otherwise a token attends to up to `tgt_len` tokens more. In sliding windows, only the
+            last half of the targets counts.
+        scores: The score with each.
+        initial: The length used in training ("PPL init" of table 6), one of `lengths`.
+    """
+
+    lengths: list[int]
+    scores: list[Score]
+    initial: int
+
+    @property
+    def best(self) -> int:
+        """The shortest length whose perplexity is the lowest, to two decimals ("Attn Len")."""
+        perplexities = [round(score.perplexity, 2) for score in self.scores]
+        return self.lengths[perplexities.index(min(perplexities))]
+
+
+def choose_lengths(initial: int, evaluated: int, limit: int | None = None) -> list[int]:
+    """Returns lengths around that of training, and that of the evaluation unless it is 0.
+
+    >>> choose_lengths(128, 640)
+    [64, 128, 256, 384, 512, 640, 768]
+    """
+    multiples = {round(initial * factor) for factor in (0.5, 1, 2, 3, 4, 6)}
+    lengths = multiples | {evaluated}
+    return sorted(n for n in lengths if n > 0 and (limit is None or n <= limit))
+
+
+def measure_attention_lengths(
+    model: SegmentModel,
+    config: EvalConfig,
+    split: Tokens,
+    lengths: Sequence[int],
+    *,
+    initial: int,
+    max_tokens: int,
+    has_windows: bool = False,
+    report: Callable[[], object] = lambda: None,
+) -> AttentionLengths:
+    """Evaluates a model with memories, or in windows, of several lengths, on the same tokens.
+
+    Only `mem_len` of the config is changed, or `tgt_len` for windows, which have no memory. The
+    length of training, `initial`, is added to the others. At most `max_tokens` are scored, rounded
+    up to whole segments of all lanes. `report` is called after each length.
+    """
+    lengths = sorted({*lengths, initial})
+    scores = []
+    for length in lengths:
+        of_length = dataclasses.replace(config, mem_len=length)
+        if has_windows:
+            of_length = dataclasses.replace(config, tgt_len=length, mem_len=0, same_length=False)
+        evaluator = Evaluator(model, of_length, jit="auto")
+        score = _score_windows if has_windows else score_tokens
+        scores.append(score(evaluator, split, max_tokens))
+        report()
+    return AttentionLengths(lengths, scores, initial)
+
+
+def score_tokens(evaluator: Evaluator, split: Tokens, max_tokens: int) -> Score:
+    """Returns the score of at most `max_tokens`, rounded up to whole segments of all lanes."""
+    lanes = evaluator.cut_lanes(split)
+    n_segments = -(-max_tokens // (lanes.n_lanes * evaluator.config.tgt_len))
+    return evaluator.score_lanes(lanes, max_segments=n_segments)
+
+
+def _score_windows(evaluator: Evaluator, split: Tokens, max_tokens: int) -> Score:
+    """Returns the score of the first tokens in windows, of which the last half counts."""
+    first = store_tokens(split, 0, max_tokens + 1)  # so windows of all lengths have equal targets
+    stride = max(1, evaluator.config.tgt_len // 2)
+    return evaluator.score_lanes(evaluator.cut_lanes(first, stride=stride))

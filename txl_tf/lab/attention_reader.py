@@ -1,0 +1,153 @@
+"""The loop that reads texts and observes the attention of each layer, for all analyses."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from keras import ops
+
+from txl_tf.data.lanes.evaluation_lanes import Segment
+from txl_tf.layers.fused.fused_attention import Heads, Visibility
+from txl_tf.layers.memory import clear_rows
+from txl_tf.layers.relative_attention import shift_padded
+from txl_tf.models.cached_model import CachedModel, CachedState
+from txl_tf.models.compilation import compile_function
+
+TERMS = ("a", "b", "c", "d")  # in the order of section 3.3
+
+
+class LayerAttention(NamedTuple):
+    """The attention of a layer, for the S = M + T keys of the memory and the segment.
+
+    `weights` is the softmax of the sum of the terms (a), (b), (c) and (d) (paper, section 3.3),
+    which are divided by sqrt(H). All are 0 where a query does not see the key. A key may also be a
+    place of the empty memory, or a token of another document, which counts as one.
+    """
+
+    weights: tf.Tensor  # (B, N, T, S) float32, as the model uses them
+    terms: tuple[tf.Tensor, ...]  # (B, N, T, S) float32 each
+    mask: tf.Tensor  # (T, S) or (B, 1, T, S) bool, true where a query sees the key
+    is_token: tf.Tensor  # (B, 1, 1 or T, S) bool, true where the key is a token of the query's text
+
+
+class AttentionReader:
+    """Reads segments of texts, and reduces the attention of each layer to what an analysis needs.
+
+    The attention is observed while the model reads, so the weights are those that it uses, and only
+    the arrays of one layer are held at a time. `reduce` returns the tensors to keep of a layer.
+    `finish` turns those of all layers and the hidden states (B, T, D) into the result of a segment.
+    `resets` tells whether the memory is reset where a document begins. Without `jit`, no graph is
+    traced, which is faster for a single short text.
+    """
+
+    def __init__(
+        self,
+        cached: CachedModel,
+        reduce: Callable[[int, LayerAttention, Segment], Any],
+        *,
+        finish: Callable[[list[Any], tf.Tensor, Segment], Any] = lambda kept, hidden, segment: kept,
+        has_terms: bool = True,
+        resets: bool = False,
+        jit: str | None = None,
+    ):
+        self._cached = cached
+        self._reduce = reduce
+        self._finish = finish
+        self._has_terms = has_terms
+        self._resets = resets
+        self._steps: list[Any] = [self._skip, self._observe]
+        if jit is not None:
+            dtype = cached.model.compute_dtype
+            self._steps = [compile_function(step, jit, dtype) for step in self._steps]
+
+    def read(
+        self, segments: Iterable[Segment], *, n_warm: int = 0
+    ) -> Iterator[tuple[Segment, Any]]:
+        """Yields each segment with its result as arrays; `None` for the first `n_warm` segments."""
+        state: Any = None
+        skip, observe = self._steps
+        for index, segment in enumerate(segments):
+            if state is None:
+                state = self._cached.initial_state(len(segment.ids))
+            elif segment.begins.any():
+                state = clear_rows(state, segment.begins)
+            starts = segment.document_starts if self._resets else None
+            if index < n_warm:
+                result, state = None, skip(segment, starts, state)
+            else:
+                result, state = observe(segment, starts, state)
+                result = tf.nest.map_structure(lambda tensor: tensor.numpy(), result)
+            yield segment, result
+
+    def _skip(self, segment: Segment, starts: Any, state: CachedState) -> CachedState:
+        """Returns the state after a segment that only fills the memory."""
+        return self._cached.read(segment.ids, state, document_starts=starts)[1]
+
+    def _observe(
+        self, segment: Segment, starts: Any, state: CachedState
+    ) -> tuple[Any, CachedState]:
+        """Returns the result for a segment, and the state after it."""
+        mem_len = self._cached.span.mem_len
+        n_keys = mem_len + ops.shape(segment.ids)[1]
+        is_filled = tf.range(n_keys) >= mem_len - state.filled[:, None]  # (B, S)
+        kept: list[Any] = []
+
+        def observe(
+            layer: int,
+            heads: Heads,
+            distance_keys: tf.Tensor,
+            visibility: Visibility,
+            weights: tf.Tensor,
+        ) -> None:
+            terms: tuple[tf.Tensor, ...] = ()
+            if self._has_terms:
+                biases = self._cached.model.get_biases(layer)
+                terms = split_scores(heads, distance_keys, visibility, *biases)
+            is_token = is_filled[:, None, None]
+            if visibility.same_document is not None:
+                is_token = tf.logical_and(is_token, visibility.same_document[:, None])
+            positive = tf.abs(tf.cast(weights, tf.float32))  # negative for other documents
+            attention = LayerAttention(positive, terms, visibility.mask, is_token)
+            kept.append(self._reduce(layer, attention, segment))
+
+        ids = segment.ids
+        hidden, state = self._cached.read(ids, state, document_starts=starts, observe=observe)
+        return self._finish(kept, hidden, segment), state
+
+
+def split_scores(
+    heads: Heads,
+    distance_keys: tf.Tensor,
+    visibility: Visibility,
+    content_bias: tf.Tensor,
+    position_bias: tf.Tensor,
+) -> tuple[tf.Tensor, ...]:
+    """Returns the four terms of the scores of a layer, as in `LayerAttention`.
+
+    Shapes: distance_keys (N, 1 + S, W), content_bias u (N, H), position_bias v (N, W).
+    """
+    n_rows, n_head, tgt_len, d_head = ops.shape(heads.content_queries)
+    n_keys = ops.shape(heads.keys)[2]
+    content_queries, position_queries, keys, rows, u, v = (
+        tf.cast(tensor, tf.float32)
+        for tensor in (*heads[:3], distance_keys, content_bias, position_bias)
+    )
+    u, v = u[:, None] * d_head**-0.5, v[:, None] * d_head**-0.5  # (N, 1, H)
+    position_queries = tf.reshape(position_queries, (n_head, n_rows, tgt_len, v.shape[2]))
+    by_distance = tf.matmul(position_queries - v[:, None], rows[:, None], transpose_b=True)
+    biased = tf.tile(tf.matmul(v, rows, transpose_b=True), (1, tgt_len, 1))  # (N, T, 1 + S)
+    terms = (
+        tf.matmul(content_queries - u, keys, transpose_b=True),
+        tf.transpose(shift_padded(by_distance), (1, 0, 2, 3)),
+        tf.matmul(u, keys, transpose_b=True),  # (B, N, 1, S)
+        shift_padded(biased),  # (N, T, S)
+    )
+    mask = content_mask = visibility.mask
+    if visibility.same_document is not None:  # the keys of other documents are 0
+        content_mask = tf.logical_and(mask, visibility.same_document[:, None])
+    masks = (content_mask, mask, content_mask, mask)
+    shape = (n_rows, n_head, tgt_len, n_keys)
+    return tuple(
+        tf.where(seen, tf.broadcast_to(term, shape), 0.0)
+        for seen, term in zip(masks, terms, strict=True)
+    )

@@ -1,0 +1,63 @@
+"""The frame of pages that need no network: head, style, facts, and readable text."""
+
+import base64
+import hashlib
+import html
+from collections.abc import Iterable
+from importlib import resources
+
+from txl_tf.lab.shown_tokens import show_controls
+
+
+def read_asset(name: str) -> str:
+    """Returns a template, style or script of this folder."""
+    return resources.files("txl_tf.lab.pages").joinpath(name).read_text(encoding="utf-8")
+
+
+# Assets are read once, so that a running server does not depend on later changes.
+_PAGE, _STYLE = map(read_asset, ("html_page.html", "html_page.css"))
+
+
+def make_html(
+    title: str,
+    facts: Iterable[tuple[str, str]],
+    body: str,
+    *,
+    style: str,
+    script: str = "",
+    is_framed: bool = False,
+) -> str:
+    """Returns a page of HTML, which loads nothing and runs nothing but the script.
+
+    Title and facts (name and value) are text, and the body is HTML. A page in a frame has no
+    heading.
+    """
+    listed = "\n".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
+    policy, element = "default-src 'none'; style-src 'unsafe-inline'", ""
+    if script:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        policy += f"; script-src 'sha256-{digest}'"
+        element = f"<script>{script}</script>\n"
+    return _PAGE.format(
+        policy=policy,
+        title=escape(title),
+        style=_STYLE + style,
+        heading="" if is_framed else f"<h1>{escape(title)}</h1>",
+        facts=listed,
+        body=body,
+        script=element,
+    )
+
+
+def escape(text: str) -> str:
+    r"""Returns a text for HTML, in which every character is seen.
+
+    >>> escape("a < b\r\n")
+    'a &lt; b␍\n'
+    """
+    return html.escape(show_controls(text))
+
+
+def name_text_class(level: str | None) -> str:
+    """Returns the class of texts of a level: "words", or "layout" where white space matters."""
+    return "words" if level == "word" else "layout"

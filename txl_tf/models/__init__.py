@@ -1,0 +1,1 @@
+"""The models, their forward pass with a cache, quantization and compilation."""

@@ -1,0 +1,62 @@
+"""Chooses the model class by `ModelConfig.model_type`; no other module does."""
+
+import importlib
+from typing import Any
+
+from txl_tf.config import LSTM, QRNN, TRANSFORMER_XL, AttentionSpan, ModelConfig
+from txl_tf.errors import UserError
+from txl_tf.models.cached_model import SegmentReader
+from txl_tf.models.segment_model import SegmentModel
+
+# The places of the model, and of the reader with frozen weights. They are imported when they are
+# used, because the laboratory lies above this module.
+_RECURRENT = "txl_tf.lab.baselines"
+_MODELS = {
+    TRANSFORMER_XL: ("txl_tf.models.transformer_xl", "TransformerXL"),
+    LSTM: (f"{_RECURRENT}.lstm", "LSTMModel"),
+    QRNN: (f"{_RECURRENT}.qrnn", "QRNNModel"),
+}
+_READERS = {
+    TRANSFORMER_XL: ("txl_tf.models.cached_model", "CachedModel"),
+    LSTM: (f"{_RECURRENT}.cached_recurrent", "CachedRecurrent"),
+    QRNN: (f"{_RECURRENT}.cached_recurrent", "CachedRecurrent"),
+}
+# The tasks that need a Transformer-XL, and why.
+_REASONS = {
+    "generation": "its loop keeps keys and values",
+    "an export": "its graphs keep keys and values",
+    "an analysis of attention": "recurrent models have no attention",
+    "quantization": "recurrent models have no layers with narrow kernels",
+    "the 2019 release": "its code has no other model",
+}
+
+
+def make_model(config: ModelConfig, *, dtype: Any = "float32", **kwargs: Any) -> SegmentModel:
+    """Returns a new model of a config; the other arguments are those of its class.
+
+    Unlike its class, it does not take the dtype policy from the settings of Keras: the numbers of
+    a run depend on the run alone.
+    """
+    return _find(_MODELS[config.model_type])(config, dtype=dtype, **kwargs)
+
+
+def make_cached_model(
+    model: SegmentModel, span: AttentionSpan, tgt_len: int, **kwargs: Any
+) -> SegmentReader:
+    """Returns the reader of a model with frozen weights; the arguments are those of its class."""
+    return _find(_READERS[model.config.model_type])(model, span, tgt_len, **kwargs)
+
+
+def _find(place: tuple[str, str]) -> Any:
+    """Returns the class of a name in a module."""
+    module, name = place
+    return getattr(importlib.import_module(module), name)
+
+
+def check_transformer(config: ModelConfig, task: str) -> None:
+    """Raises a `UserError` if a model is not a Transformer-XL; `task` is a key of `_REASONS`."""
+    if config.is_recurrent:
+        raise UserError(
+            f"{task} needs model_type={TRANSFORMER_XL}: {_REASONS[task]}. "
+            f"Received: model_type={config.model_type}"
+        )
