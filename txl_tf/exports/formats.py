@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 from txl_tf.config import KERNEL_DTYPES
 from txl_tf.errors import require_extra
 
-FORMAT_VERSION = 1  # in `txl_tf.json` and `model.json`
-
 
 def _write_saved_model(*model: Any, precision: str, **settings: Any) -> tuple[str, ...]:
     from txl_tf.exports.saved_model_export import export_saved_model

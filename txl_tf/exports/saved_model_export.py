@@ -1,7 +1,6 @@
 """Exports a SavedModel, which scores and generates in a process without txl_tf."""
 
 import os
-from importlib.metadata import version
 from typing import Any
 
 import tensorflow as tf
@@ -11,12 +10,10 @@ from txl_tf.data.files import write_json, write_text
 from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import CHARACTER_LEVELS, Vocabulary
 from txl_tf.errors import explain_errors
-from txl_tf.exports.formats import FORMAT_VERSION
+from txl_tf.exports.description import describe_model
 from txl_tf.exports.saved_model import ServedModel
 from txl_tf.models.cached_model import CachedModel
-from txl_tf.models.quantization import get_kernel_dtype
 from txl_tf.scoring.checkpoints import describe_span
-from txl_tf.version import __version__
 
 _INFO_NAME, _ASSET_NAME, _CARD_NAME = "txl_tf.json", "vocabulary.json", "README.md"
 
@@ -58,28 +55,6 @@ def export_saved_model(
         if vocabulary is not None:
             os.remove(asset)  # TensorFlow has copied it to `assets/`
     return tuple(signatures)
-
-
-def describe_model(
-    cached: CachedModel, vocabulary: Vocabulary | None, origin: dict[str, Any]
-) -> dict[str, Any]:
-    """Returns the facts about a model that every export stores, as JSON."""
-    model = cached.model
-    packages = ("tensorflow", "keras", "tensorflow-text")
-    return {
-        "format_version": FORMAT_VERSION,
-        "versions": {"txl_tf": __version__, **{name: version(name) for name in packages}},
-        **origin,
-        "model": model.config.to_json(),
-        "parameters": model.config.count_parameters(),
-        "dtype_policy": model.dtype_policy.name,
-        "kernel_dtype": get_kernel_dtype(model),
-        "vocabulary": vocabulary and {"level": vocabulary.level, "symbols": len(vocabulary)},
-        "span": cached.span.to_json(),
-        "tgt_len": cached.tgt_len,
-        "temperature": cached.temperature,
-        "mask_empty_memory": cached.mask_empty_memory,
-    }
 
 
 def _describe(function: Any) -> dict[str, Any]:

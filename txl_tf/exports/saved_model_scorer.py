@@ -11,7 +11,7 @@ from txl_tf.data.files import exists, join_path
 from txl_tf.data.lanes.evaluation_lanes import Segment
 from txl_tf.data.text.vocabulary import CHARACTER_LEVELS, Vocabulary
 from txl_tf.errors import UserError, explain_errors
-from txl_tf.exports.formats import FORMAT_VERSION
+from txl_tf.exports.description import FORMAT_VERSION
 from txl_tf.exports.hub_folder import is_hub_address
 from txl_tf.scoring.scorer import TextScorer
 

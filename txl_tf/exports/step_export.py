@@ -13,7 +13,7 @@ from txl_tf.data.files import access_path, write_json
 from txl_tf.data.temporary_folders import check_new_folder, write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain_errors
-from txl_tf.exports.saved_model_export import describe_model
+from txl_tf.exports.description import describe_model
 from txl_tf.layers.packed_kernel import use_product
 from txl_tf.models.cached_model import CachedModel, CachedState
 from txl_tf.models.quantization import get_kernel_dtype, pack_kernels

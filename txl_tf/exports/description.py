@@ -1,0 +1,33 @@
+"""The facts about a model that every export stores."""
+
+from importlib.metadata import version
+from typing import Any
+
+from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.models.cached_model import CachedModel
+from txl_tf.models.quantization import get_kernel_dtype
+from txl_tf.version import __version__
+
+FORMAT_VERSION = 1  # in `txl_tf.json` and `model.json`
+
+
+def describe_model(
+    cached: CachedModel, vocabulary: Vocabulary | None, origin: dict[str, Any]
+) -> dict[str, Any]:
+    """Returns the facts about a model, as JSON."""
+    model = cached.model
+    packages = ("tensorflow", "keras", "tensorflow-text")
+    return {
+        "format_version": FORMAT_VERSION,
+        "versions": {"txl_tf": __version__, **{name: version(name) for name in packages}},
+        **origin,
+        "model": model.config.to_json(),
+        "parameters": model.config.count_parameters(),
+        "dtype_policy": model.dtype_policy.name,
+        "kernel_dtype": get_kernel_dtype(model),
+        "vocabulary": vocabulary and {"level": vocabulary.level, "symbols": len(vocabulary)},
+        "span": cached.span.to_json(),
+        "tgt_len": cached.tgt_len,
+        "temperature": cached.temperature,
+        "mask_empty_memory": cached.mask_empty_memory,
+    }
