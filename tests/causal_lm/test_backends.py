@@ -7,7 +7,6 @@ import tensorflow as tf
 from jax_causal_lm import CASES, make, train
 from on_jax import run_on_jax
 from small_causal_lm import make_lm, make_segments, read_states
-from tables import slow_after
 
 import txl_tf
 from txl_tf import CausalLM, Segments, TrainConfig, UserError
@@ -74,7 +73,8 @@ def test_torch_is_refused_in_one_line(name, monkeypatch):
         getattr(txl_tf, name)
 
 
-@pytest.mark.parametrize("as_dataset", slow_after(1, [False, True]))
+@pytest.mark.slow
+@pytest.mark.parametrize("as_dataset", [False, True])
 def test_two_replicas_make_the_steps_of_one(two_replicas, as_dataset, tmp_path):
     data = make_segments()
     one = make_lm()  # with more steps_per_execution, Keras itself fails under MirroredStrategy

@@ -35,6 +35,7 @@ def check(nats, mem_len):
     assert nats < LEARNED if mem_len else nats > UNKNOWN
 
 
+@pytest.mark.slow
 @MEMORY_LENGTHS
 def test_fit_learns_it_with_memory_alone(mem_len):
     config = ModelConfig(n_token=SYMBOLS, dropout=0.0, dropatt=0.0, init_std=0.2, **SIZES)

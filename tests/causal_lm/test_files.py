@@ -116,6 +116,7 @@ def test_weights_alone_come_back_with_the_memory(trained, tmp_path):
     assert_equal_states(again, trained)
 
 
+@pytest.mark.slow
 def test_weights_of_another_batch_size_come_without_the_memory(trained, tmp_path):
     path = str(tmp_path / "lm.weights.h5")
     trained.save_weights(path)
@@ -149,6 +150,7 @@ def test_what_is_frozen_stays_frozen(tmp_path):
     np.testing.assert_array_equal(table, make_lm().backbone.embedding.tables[0])
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_is_a_whole_model(tmp_path):
     lm, path = make_dropping(), str(tmp_path / "best.keras")
     keeper = keras.callbacks.ModelCheckpoint(path, save_best_only=True)

@@ -47,6 +47,7 @@ def test_a_recipe_makes_the_steps_of_the_training_programs(optimizer):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-4, err_msg=other.path)
 
 
+@pytest.mark.slow
 def test_weights_are_averaged_when_training_ends():
     recipe = dataclasses.replace(RECIPE, train_steps=100)
     lm = make_lm(RecipeOptimizer(dataclasses.replace(recipe, ema=0.5)))
@@ -56,6 +57,7 @@ def test_weights_are_averaged_when_training_ends():
     assert np.abs(lm.backbone.weights[0] - plain.backbone.weights[0]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_a_recipe_comes_back_from_a_file(tmp_path):
     lm = make_lm(RecipeOptimizer(RECIPE), steps_per_execution=2)
     lm.fit(make_segments(), verbose=0)

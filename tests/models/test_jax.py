@@ -64,6 +64,7 @@ def test_numbers_on_jax_are_those_of_the_2019_code(name, golden):
     assert compared == results.keys()
 
 
+@pytest.mark.slow
 def test_documents_on_jax_are_those_on_tensorflow(tmp_path):
     """Hidden states and memory of two segments in which documents begin."""
     model = TransformerXL(CONFIG, seed=3)

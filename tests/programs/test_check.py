@@ -66,6 +66,7 @@ def test_a_failure_has_status_1_and_its_reason_is_in_the_report(monkeypatch, cap
     assert found["details"] == "a traceback"
 
 
+@pytest.mark.slow
 def test_a_check_that_crashes_or_hangs_does_not_end_the_others():
     checks = [Check(os.abort, 60), Check(signal.pause, 0.1), Check(os.times, 60)]
     crashed, late, _ = results = list(run_checks(checks))
