@@ -1,4 +1,4 @@
-"""Trains on GPUs or the CPU: `txl_tf/programs/train.py`, started from the project's folder.
+"""Trains on GPUs or the CPU: `txl train`, started from the project's folder.
 
 python train_gpu.py --preset text8_base --data_dir data/text8 --model_dir runs/text8
 """

@@ -1,4 +1,4 @@
-"""Trains on a TPU: `txl_tf/programs/train_tpu.py`, started from the project's folder.
+"""Trains on a TPU: `txl train_tpu`, started from the project's folder.
 
 python train_tpu.py --tpu=name --preset wt103_large --data_dir gs://bucket/wt103 --model_dir gs://bucket/run
 """

@@ -112,8 +112,10 @@ REFERENCES = {
 }
 
 
-def read_run(folder: Path, commit: str) -> tuple[str, dict[str, Any]]:
+def read_run(folder: Path, commit: str, settings: str) -> tuple[str, dict[str, Any]]:
     """Returns the data set of a run, and what is kept of it.
+
+    `settings` says in words what differs from the preset.
 
     Raises:
         UserError: If nobody's training of this data set is known.
@@ -132,6 +134,7 @@ def read_run(folder: Path, commit: str) -> tuple[str, dict[str, Any]]:
     run = {
         "seed": training["seed"],
         "precision": training["precision"],
+        "settings": settings,
         "commit": commit,
         "machine": describe_machine(),
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
@@ -141,13 +144,14 @@ def read_run(folder: Path, commit: str) -> tuple[str, dict[str, Any]]:
         model = ModelConfig(**config["model"])
         windows = ["--mem_len=0", "--same_length=false", "--warm_len=0"]
         return dataset, run | {
-            "preset": presets.find(model, dataset),
+            "preset": presets.find(model, dataset) or dataset,
             "characters": steps[-1] * n_tokens,
             "parameters": model.count_parameters(),
             "loss": evaluate(folder)["loss_nats"],
             "windows": {
                 str(length): evaluate(folder, f"--tgt_len={length}", *windows)["loss_nats"]
                 for length in WINDOWS
+                if not model.is_recurrent  # its state passes from window to window
             },
         }
     return dataset, run | {
@@ -190,20 +194,20 @@ def evaluate(folder: Path, *arguments: str) -> dict[str, Any]:
     Raises:
         UserError: If it fails.
     """
-    program = ("-m", "txl_tf.programs.evaluate", f"--run={folder}", "--split=valid", "--json")
+    program = ("-m", "txl_tf", "evaluate", f"--run={folder}", "--split=valid", "--json")
     return json.loads(run_python(*program, *arguments))
 
 
 def keep(runs: Sequence[dict[str, Any]], new: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the kept runs with a new one, which continues one of its preset, seed and precision.
+    """Returns the kept runs with a new one, which continues one of its settings and seed.
 
     >>> old = {"seed": 1, "precision": "float32", "valid": {"400": 9.0}}
     >>> keep([old], old | {"valid": {"800": 5.0}})[0]["valid"]
     {'400': 9.0, '800': 5.0}
     """
 
-    def name(run: Mapping[str, Any]) -> tuple[str, int, str]:
-        return run.get("preset", ""), run["seed"], run["precision"]
+    def name(run: Mapping[str, Any]) -> tuple[str, str, int, str]:
+        return run.get("preset", ""), run.get("settings", ""), run["seed"], run["precision"]
 
     by_name = {name(run): run for run in runs}
     if "valid" in new:
@@ -218,7 +222,7 @@ def format_text(dataset: str, runs: Sequence[Mapping[str, Any]]) -> str:
     is_shakespeare = dataset == SHAKESPEARE
     tables = [format_shakespeare(runs)] if is_shakespeare else format_curves(dataset, runs)
     sources = (
-        f"{run.get('preset', dataset)}, seed {run['seed']}: {60 * run['hours']:.0f} minutes, "
+        f"{_name(run, dataset)}: {60 * run['hours']:.0f} minutes, "
         f"commit {run['commit']}, {run['date']}, {run['machine']}."
         for run in runs
     )
@@ -229,9 +233,10 @@ def format_shakespeare(runs: Sequence[Mapping[str, Any]]) -> str:
     """Returns the losses in nats a character, beside those of nanoGPT."""
     rows = [[*row, "", *cells] for *row, cells in NANOGPT]
     for run in runs:
-        windows = (f"{run['windows'][str(length)]:.3f}" for length in WINDOWS)
+        losses = (run["windows"].get(str(length)) for length in WINDOWS)
+        windows = ("" if loss is None else f"{loss:.3f}" for loss in losses)
         sizes = (f"{run['characters'] / 1e6:.2f}M", f"{run['parameters'] / 1e6:.2f}M")
-        name = f"**`{run['preset']}`, seed {run['seed']}**"
+        name = f"**{_name(run, '')}**"
         rows.append([name, *sizes, f"**{run['loss']:.3f}**", *windows])
     header = ["loss on valid, nats a character", "characters read", "parameters"]
     header += ["whole split, with memory"]
@@ -253,9 +258,20 @@ def format_curves(dataset: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
         ]
         for run in runs:
             cells = (_format(run[key].get(str(point))) for point in points)
-            rows.append([f"**ours, seed {run['seed']}**, {run['precision']}", *cells])
+            rows.append([f"**{_name(run, 'ours')}**, {run['precision']}", *cells])
         tables.append(format_table([title, *(f"{point:,}" for point in points)], rows))
     return tables
+
+
+def _name(run: Mapping[str, Any], otherwise: str) -> str:
+    """Returns preset, settings and seed of a run; `otherwise` stands for no preset.
+
+    >>> _name({"seed": 3, "settings": "no memory"}, "ours")
+    'ours, no memory, seed 3'
+    """
+    preset = f"`{run['preset']}`" if "preset" in run else otherwise
+    parts = [preset, run.get("settings", ""), f"seed {run['seed']}"]
+    return ", ".join(part for part in parts if part)
 
 
 def _format(perplexity: float | None) -> str:
@@ -283,7 +299,7 @@ def draw(kept: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
         for index, run in enumerate(runs):
             for key, n_steps, style in (("train", 1, ":"), ("valid", reference.n_steps, "o-")):
                 points = {int(point) * n_steps: value for point, value in run[key].items()}
-                label = f"ours, seed {run['seed']}" if key == "valid" else None
+                label = _name(run, "ours") if key == "valid" else None
                 values = list(points.values())
                 axes.loglog(list(points), values, style, color=f"C{index}", label=label)
         axes.plot([], [], color="0.6", label=f"theirs, {len(reference.valid)} seeds")
@@ -304,7 +320,8 @@ def compare(options: flags.FlagValues) -> None:
     """
     figures = read_figures()
     for folder in options.add:
-        dataset, run = read_run(Path(folder).resolve(), options.commit or name_commit())
+        commit = options.commit or name_commit()
+        dataset, run = read_run(Path(folder).resolve(), commit, options.settings)
         record = figures.get(dataset, {"runs": []})
         runs = keep(record["runs"], run)
         figures[dataset] = {
@@ -328,6 +345,8 @@ def main(argv: list[str]) -> int:
     define("add", list, [], "Runs to add, of wt2, ptb and shakespeare.", is_path=True)
     text = "Commit with which they were trained. [default: that of this folder]"
     define("commit", str, None, text)
+    text = "What differs from the preset, in words. [default: nothing]"
+    define("settings", str, "", text)
     define("plot", str, None, "Picture to write. [default: none]", is_path=True)
     return run_program(__doc__, options, compare, argv)
 

@@ -28,7 +28,7 @@ def list_commands(preset: str, model_dir: str) -> list[str]:
         f"python data_prep/make_tfrecords.py --dataset pydoc --data_dir {DATA_DIR}",
         f"python train_gpu.py --preset {preset} {run} --iterations 200 --save_steps 1200",
         f"python train_gpu.py --do_train=false --do_eval --eval_split test {run}",
-        f"txl generate {model_dir} --prompt 'Return the ' --max_new_tokens 400",
+        f"python -m txl_tf generate {model_dir} --prompt 'Return the ' --max_new_tokens 400",
         f"python examples/plot_loss.py --model_dir {model_dir}",
         f"python -m benchmarks.baselines {run}",
     ]

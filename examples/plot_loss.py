@@ -15,6 +15,7 @@ from txl_tf.data.files import exists, read_json_lines
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.run_flags import check_figures
 from txl_tf.runs.folder import read_run_config, read_run_vocabulary
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def plot_loss(options: flags.FlagValues) -> None:
     """Writes the plot and prints its path."""
     model_dir = Path(options.model_dir)
     target = Path(options.output or model_dir / "loss.png")
+    check_figures()
     figure = draw_run(model_dir)
     with explain_errors(f"`{target}` cannot be written", OSError, ValueError):
         figure.savefig(target, dpi=120)

@@ -17,6 +17,7 @@ GROUPS = {
     "Generate and deploy": ("generate", "score", "serve", "export"),
     "Migrate from the 2019 release": ("import_release", "verify_release", "export_release"),
 }
+SCRIPTS = {"train_gpu": "train", "make_tfrecords": "prepare"}  # the names of 2019
 PROGRAMS = [command for commands in GROUPS.values() for command in commands]
 
 
@@ -31,7 +32,7 @@ def main(argv: list[str] = sys.argv) -> int:
         return run_program(__doc__, flags.FlagValues(), _show_programs, ["txl", *argv[1:]])
     program = argv[1].replace("-", "_")
     if program not in PROGRAMS:
-        hint = suggest(program, PROGRAMS) or " txl lists the programs."
+        hint = suggest(SCRIPTS.get(program, program), PROGRAMS) or " txl lists the programs."
         return print_failure("txl", f"unknown program {argv[1]}.{hint}", EXIT_USAGE)
     run = importlib.import_module(f"txl_tf.programs.{program}").main
     return run([f"txl {program}", *argv[2:]])

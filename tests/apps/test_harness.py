@@ -162,7 +162,7 @@ def call_program(folder, *arguments):
     """Runs the command of docs/lm-evaluation-harness.md in its own process, offline."""
     offline = {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "cache")}
     return subprocess.run(
-        [sys.executable, "-m", "txl_tf.programs.harness", *map(str, arguments)],
+        [sys.executable, "-m", "txl_tf", "harness", *map(str, arguments)],
         env={**os.environ, **offline},
         capture_output=True,
         text=True,

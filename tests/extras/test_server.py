@@ -37,7 +37,7 @@ WAIT = 300  # seconds that nothing takes, however slow the machine
 @contextlib.contextmanager
 def start_server(folder, *flags):
     """Yields the process of a server, and its URL."""
-    command = [sys.executable, "-m", "txl_tf.programs.serve", str(folder), "--port=0", *flags]
+    command = [sys.executable, "-m", "txl_tf", "serve", str(folder), "--port=0", *flags]
     with subprocess.Popen(
         command,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

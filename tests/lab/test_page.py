@@ -299,7 +299,7 @@ def test_full_memory_before_the_text_is_read_is_explained(monkeypatch):
 @pytest.mark.slow
 def test_standard_input_is_read(words, tmp_path):
     out = tmp_path / "page.html"
-    command = [sys.executable, "-m", "txl_tf.programs.page", f"--run={words}", f"--out={out}"]
+    command = [sys.executable, "-m", "txl_tf", "page", f"--run={words}", f"--out={out}"]
     subprocess.run(command, cwd=ROOT, input=TEXT.encode(), capture_output=True, check=True)
     (score,) = txl_tf.load(words).score([TEXT])
     found = Page(out.read_text())

@@ -119,7 +119,6 @@ def test_kept_keys_and_values_change_nothing(name, span):
     np.testing.assert_allclose(tf.concat(parts, 1), expected, rtol=0, atol=TOLERANCE)
 
 
-# Prompt lookup reads several tokens at once, with more distances than the table has rows.
 @pytest.mark.parametrize("name", slow_after(1, ["shaw", "shaw_biased"]))
 def test_generated_tokens_are_the_likeliest_of_the_model(name):
     cached = CachedModel(make_model(name), MEMORY, LENGTH, mask_empty_memory=True)

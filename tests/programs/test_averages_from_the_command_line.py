@@ -53,8 +53,8 @@ def test_the_printed_command_evaluates_an_average_of_checkpoints(finished, capsy
     assert average.main(["average.py", str(finished / "run"), "--steps=4,12"]) == 0
     command = capsys.readouterr().out.splitlines()[-1]
     command = command.replace("DATA_DIR", str(finished / "data"))
-    python, *arguments = shlex.split(command)
-    assert (python, arguments[0]) == ("python", "train_gpu.py")
+    txl, *arguments = shlex.split(command)
+    assert (txl, arguments[0]) == ("txl", "train")
     assert train.main([*arguments, "--jit=none"]) == 0
     ((weights, loss),) = read_scores(capsys.readouterr().out)
     assert weights == ""

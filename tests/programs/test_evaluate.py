@@ -264,7 +264,7 @@ def test_sliding_windows_read_no_memory(run, capsys):
 
 @pytest.mark.slow
 def test_the_program_runs_compiled_from_the_command_line(run):
-    command = [sys.executable, "-m", "txl_tf.programs.evaluate", "--run", run, "--json"]
+    command = [sys.executable, "-m", "txl_tf", "evaluate", "--run", run, "--json"]
     root = ROOT
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
     assert done.returncode == 0, done.stderr

@@ -251,7 +251,7 @@ def test_packed_files_and_the_standard_input_are_read(run, tmp_path):
     text = b"w1 w2 w10 w3\n" * 13
     packed = tmp_path / "packed.txt.gz"
     packed.write_bytes(gzip.compress(text))
-    program = [sys.executable, "-m", "txl_tf.programs.score", f"--run={run}"]
+    program = [sys.executable, "-m", "txl_tf", "score", f"--run={run}"]
     command = [*program, "-", packed, "--format=jsonl", "--jit=none"]
     ran = subprocess.run(command, input=text, capture_output=True, cwd=ROOT, check=True)
     first, second, _ = map(json.loads, ran.stdout.splitlines())

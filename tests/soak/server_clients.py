@@ -37,7 +37,7 @@ MISDEEDS = {"stalled": HEAD, "vanished": HEAD + b'{"texts": ["', "sent garbage":
 @contextlib.contextmanager
 def start_server() -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Yields the process of a server, and its port."""
-    command = [sys.executable, "-m", "txl_tf.programs.serve", str(RUN), "--port=0"]
+    command = [sys.executable, "-m", "txl_tf", "serve", str(RUN), "--port=0"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT
     ) as process:

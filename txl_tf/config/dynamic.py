@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from txl_tf.config.base import Config, define_field, document_fields
 
-# The rates of each rule for a run that was not tuned.
+# The default rates of each rule.
 # The epsilon of `sgd` has no effect.
 _DEFAULT_RATES = {
     "rms": {"learning_rate": 1e-4, "decay": 0.01, "epsilon": 3e-4},

@@ -36,7 +36,7 @@ class SavedModelScorer(TextScorer):
 
     def __init__(self, folder: str, batch_size: int):
         kinds = (tf.errors.OpError, OSError, ValueError, KeyError, TypeError, RecursionError)
-        with explain_errors(f"`{folder}` is not a SavedModel of txl_tf.programs.export", *kinds):
+        with explain_errors(f"`{folder}` is not a SavedModel of `txl export`", *kinds):
             info = json.loads(_read(folder, "txl_tf.json"))
             if info["format_version"] != FORMAT_VERSION:
                 raise UserError(

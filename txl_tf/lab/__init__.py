@@ -1,1 +1,1 @@
-"""The laboratory: the experiments of the paper, its baselines, and what verifies a model."""
+"""The laboratory: experiments and baselines of the paper, pages of texts, verification."""

@@ -150,7 +150,7 @@ def _download(options: PrepareOptions) -> None:
     if (raw_dir / "cache.pkl").is_file():
         raise UserError(
             f"`{raw_dir}` holds a corpus of the 2019 release, cache.pkl, and no texts. Convert its "
-            f"splits to records with: txl import_release "
+            "splits to records with: txl import_release "
             f"--source {shlex.quote(str(raw_dir.parent))} --out MODEL_DIR"
         )
     for published in CORPORA[options.dataset].published:

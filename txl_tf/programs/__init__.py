@@ -1,1 +1,4 @@
-"""The programs behind `txl`, one file each; `cli` has their flags."""
+"""The programs behind `txl`, one file each.
+
+`cli` has their flags and the training command, and `checks` what `check` checks.
+"""

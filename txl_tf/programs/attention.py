@@ -9,11 +9,12 @@ import sys
 
 from absl import flags
 
-from txl_tf.errors import UserError, require_extra
+from txl_tf.errors import UserError
 from txl_tf.programs.cli.config_flags import define_jit_flag, define_span_flags, override_evaluation
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
 from txl_tf.programs.cli.run_flags import (
+    check_figures,
     choose_out,
     choose_run,
     define_ema_flag,
@@ -63,8 +64,7 @@ def show_attention(options: flags.FlagValues) -> None:
     """Averages the attention of a run, reads a stretch of text, and writes figures and numbers."""
     choose_run(options)
     out = choose_out(options, options.run, "attention")
-    with require_extra("lab", "a figure"):
-        import matplotlib  # noqa: F401
+    check_figures()
     records = open_run_records(options.run, options.data_dir, options.split)
 
     from txl_tf.data.files import check_folder, is_remote

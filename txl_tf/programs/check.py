@@ -13,8 +13,10 @@ import contextlib
 import functools
 import itertools
 import json
+import math
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -38,7 +40,7 @@ class Check(NamedTuple):
     """A check.
 
     Args:
-        run: The function, which returns figures, or raises one of the errors above.
+        run: The function, which returns figures, or raises `CheckFailedError` or `SkippedError`.
         seconds: Its time limit.
         runs_on_jax: Whether it runs on JAX, too.
         is_apart: Whether it needs a process of its own, because it divides the device.
@@ -64,6 +66,14 @@ class Result(NamedTuple):
     figures: Figures
     message: str = ""
     details: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the object of the check; a figure that is not finite is text."""
+        figures = {
+            name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in self.figures.items()
+        }
+        return self._replace(figures=figures)._asdict()
 
     def describe(self) -> str:
         """Returns the line of the check."""
@@ -137,7 +147,7 @@ def check_device_of_machine(options: flags.FlagValues) -> list[Result]:
     if options.json:
         backend, _ = find_backend()
         report = {"version": __version__, "backend": backend}
-        print(json.dumps(report | {"checks": [result._asdict() for result in results]}))
+        print(json.dumps(report | {"checks": [result.to_json() for result in results]}))
     return results
 
 
@@ -173,8 +183,7 @@ def _start_process(checks: Sequence[Check]) -> Iterator[tuple[Any, Connection, s
         try:
             yield process, receiver, log
         finally:
-            process.kill()
-            process.join()
+            _kill(process)
 
 
 def _receive(process: Any, receiver: Connection, check: Check, patience: float, log: str) -> Result:
@@ -187,15 +196,23 @@ def _receive(process: Any, receiver: Connection, check: Check, patience: float, 
             return result
         process.join()
         message = f"its process ended with status {process.exitcode}"
-    process.kill()
-    process.join()
+    _kill(process)
     with open(log, encoding="utf-8", errors="replace") as file:
         output = file.read()[-4000:]
     return Result(check.name, "FAIL", time.monotonic() - start, {}, message, output)
 
 
+def _kill(process: Any) -> None:
+    """Kills a process and those that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()  # it may not have its group yet
+    process.join()
+
+
 def _run_process(checks: Sequence[Check], sender: Connection, log: str) -> None:
     """Runs checks in this process, whose output goes to a file, and sends their results."""
+    os.setsid()  # a group of its own, which `_kill` ends
     with open(log, "wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

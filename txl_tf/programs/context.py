@@ -15,10 +15,11 @@ import numpy as np
 from absl import flags
 
 from txl_tf.data.files import is_remote
-from txl_tf.errors import UserError, explain_errors, require_extra
+from txl_tf.errors import UserError, explain_errors
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
 from txl_tf.programs.cli.run_flags import (
+    check_figures,
     choose_out,
     choose_run,
     define_checkpoint_flag,
@@ -98,8 +99,7 @@ def _measure_contexts(options: flags.FlagValues) -> "ContextReport":
 
     choose_run(options)
     out = choose_out(options, options.run[0], "context")
-    with require_extra("lab", "a figure"):
-        import matplotlib  # noqa: F401
+    check_figures()
     records = open_run_records(options.run[0], options.data_dir, options.split)
 
     from txl_tf.lab.context_losses import draw_positions

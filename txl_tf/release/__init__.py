@@ -1,6 +1,6 @@
 """Reads models, vocabularies and data of the 2019 release and of Hugging Face transformers.
 
-Submodules are imported when they are first used: `names` and `reference` need no TensorFlow.
+Submodules are imported when they are first used: `names` needs no TensorFlow.
 """
 
 from typing import Any

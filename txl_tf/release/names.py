@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from txl_tf.errors import UserError
 from txl_tf.models.transformer_xl import TransformerXL
-from txl_tf.runs.checkpoint_files import RELEASE_SCOPE
+from txl_tf.runs.checkpoint_files import RELEASE_SCOPE as SCOPE
 
-SCOPE = RELEASE_SCOPE
+__all__ = ["SCOPE", "Entry", "list_entries"]
 
 
 class Entry(NamedTuple):

@@ -258,7 +258,7 @@ def name_preparation(folder: str, vocabulary: Vocabulary) -> str:
     """Returns how to make records with the vocabulary of a run, for messages."""
     known = shlex.quote(join_path(folder, VOCABULARY_NAME))
     return (
-        f"To make records with the vocabulary of the run: txl prepare "
+        "To make records with the vocabulary of the run: txl prepare "
         f"--dataset text --level {vocabulary.level} --vocab_file {known} --train FILES "
         "--valid FILES --data_dir NEW_DATA_DIR"
     )

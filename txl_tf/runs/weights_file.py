@@ -33,7 +33,7 @@ def read_weights_file(model: SegmentModel, path: str) -> None:
         if (file.metadata() or {}).get("format") != WEIGHTS_FORMAT:
             raise UserError(
                 f"`{path}` was not written by txl_tf. The weights of other libraries are imported: "
-                f"txl import_release --source "
+                "txl import_release --source "
                 f"{shlex.quote(os.path.dirname(path) or '.')} --out RUN"
             )
         arrays = {name: file.get_tensor(name) for name in list(file.keys())}

@@ -49,6 +49,17 @@ def has_accelerator() -> bool:
     return compilation.has_accelerator()
 
 
+def has_gpu() -> bool:
+    """Returns whether the backend sees a GPU."""
+    if is_jax():
+        import jax
+
+        return jax.default_backend() == "gpu"
+    import tensorflow as tf
+
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
 @contextlib.contextmanager
 def full_float32() -> Iterator[None]:
     """Multiplies float32 without TF32."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from txl_tf.config import AttentionSpan
-from txl_tf.programs.checks.backend import Figures, require
+from txl_tf.programs.checks.backend import Figures, full_float32, require
 from txl_tf.programs.checks.numbers import MOST_NATS
 
 
@@ -17,13 +17,20 @@ def check_use() -> Figures:
 
     They read with a cache of keys and values; the layers read all at once, as in training.
     """
+    from txl_tf import load
+
+    with full_float32():
+        return _compare_uses(load("pydoc"))
+
+
+def _compare_uses(lm: Any) -> Figures:
+    """Compares what uses of a language model find with its layers."""
     import keras
     import tensorflow as tf
 
     import txl_tf
     from txl_tf.data import write_records
 
-    lm = txl_tf.load("pydoc")
     text = "Return the first item of the list, or None if the list is empty.\n" * 3
     ids = lm.vocabulary.encode(text)
     session = lm.start([text], top_k=1)

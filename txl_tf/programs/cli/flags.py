@@ -24,10 +24,10 @@ _CONVERSIONS: dict[type, Callable[[str], Any]] = {
     list: flags.ListParser().parse,
 }
 _RULES = {int: "an integer", float: "a finite number", bool: "true or false"}
-# Flags that earlier versions had, and what to use instead.
+# Flags that are gone, and what to use instead.
 GONE = {
     "draft_len": "prompt lookup gained only where a text repeats itself; leave it out",
-    "dynamic_recipe": "--dynamic has the rule of the paper, and --dynamic_learning_rate its rate",
+    "dynamic_recipe": "--dynamic has the rule of the paper; give it a --dynamic_learning_rate",
     "tune": "evaluate with several --dynamic_learning_rate, as docs/dynamic-evaluation.md shows",
 }
 OUTPUT = "Machine and output"  # the section of flags that programs share

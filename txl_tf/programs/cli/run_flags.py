@@ -21,7 +21,7 @@ from txl_tf.data.files import is_remote
 from txl_tf.data.records.format import JSON_NAME
 from txl_tf.data.records.reading import Records, open_records
 from txl_tf.data.records.writing import holds_records
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, require_extra
 from txl_tf.pretrained import DEFAULT, find_pretrained, is_pretrained
 from txl_tf.programs.cli.flags import OUTPUT, define_flag, define_second_name, suggest
 from txl_tf.quiet_start import check_backend
@@ -119,7 +119,7 @@ def find_only_data_set() -> str:
     if found is None:
         raise flags.Error(
             f"--data_dir must be given: there is no data set under {DATA_SETS}/. To make one: "
-            f"txl prepare --dataset pydoc, or --dataset text --train FILES "
+            "txl prepare --dataset pydoc, or --dataset text --train FILES "
             f"--valid_fraction .05 --data_dir {DATA_SETS}/NAME"
         )
     return found
@@ -135,6 +135,16 @@ def choose_out(options: flags.FlagValues, run: str, name: str) -> str:
     if options.out is None and is_pretrained(run):
         raise flags.Error(f"--out must be given: nothing is written into the package, `{run}`")
     return options.out or os.path.join(run, name)
+
+
+def check_figures() -> None:
+    """Checks that figures can be drawn.
+
+    Raises:
+        UserError: If Matplotlib is not installed.
+    """
+    with require_extra("lab", "a figure"):
+        import matplotlib  # noqa: F401
 
 
 def check_run(path: str, *, or_saved_model: bool = False) -> None:
