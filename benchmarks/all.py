@@ -1,18 +1,19 @@
-"""Measures all that the documentation cites, and writes the results into the pages.
+r"""Measures all that the documentation cites, and writes the results into the pages.
 
 python -m benchmarks.all
 python -m benchmarks.all --only latency,prepare
-python -m benchmarks.all --peer 'peers/bin/python measure.py 2019' --text_dir wikitext-2
+python -m benchmarks.all --peer 'python -m benchmarks.peers.tensorflow2019 --source DIR' \
+    --text_dir wikitext-2
 
 It takes hours, and resumes: what was measured with the same code is not measured again. Each
 measurement is a program of its own, which prints tables in Markdown. `docs/lab/figures.json` keeps
-them with commit, machine, and date; blocks such as
+them with commit, machine, and date, also those of programs that are no more; blocks such as
 
 <!-- figures: latency -->
 <!-- end of figures -->
 
 in README.md and the pages show them. `--text_dir` has the files `train.txt` and `valid.txt`. The
-measurements demo and step_files need the extras litert and onnx, and server needs serve.
+measurement server needs the extra serve.
 """
 
 import datetime
@@ -56,8 +57,6 @@ MEASUREMENTS = {
     "latency": Measurement("benchmarks.latency"),
     "windows": Measurement("benchmarks.windows --plot docs/lab/speed.png"),
     "prepare": Measurement("benchmarks.prepare"),
-    "lookup": Measurement("benchmarks.speculation --precisions float32,int8"),
-    "step_files": Measurement("benchmarks.off_python"),
     "demo": Measurement("benchmarks.demo --run {work}/demo"),
     "replicas": Measurement("benchmarks.curves --output docs/lab/replicas.png"),
     "precision": Measurement(
@@ -65,15 +64,10 @@ MEASUREMENTS = {
         "--variants float32,bfloat16 --score_in float32,bfloat16 --output docs/lab/precision.png"
     ),
     "learning": Measurement(
-        "benchmarks.curves --compare optimizers --variants recommended,release "
+        "benchmarks.curves --compare optimizers --preset small --steps 1500 --seeds 1,2,3 "
         "--work_dir {work}/learning --train_text {text_dir}/train.txt "
         "--valid_text {text_dir}/valid.txt",
         "text_dir",
-    ),
-    "scaling": Measurement("benchmarks.scaling --out {work} --plot docs/lab/scaling.png"),
-    "ablation": Measurement(
-        "benchmarks.ablation --steps 1000 --positions 500 --eval_tokens 50000 "
-        "--work_dir {work}/ablation --plot docs/img/ablation.png"
     ),
     "damaged_files": Measurement("tests.soak.damaged_files --files 100000"),
     "server": Measurement("tests.soak.server_clients --scores 2000000"),

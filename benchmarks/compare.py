@@ -156,9 +156,7 @@ def compare(options: flags.FlagValues) -> None:
             print_speeds(machine, records)
 
 
-def summarize(
-    work: Work, found: dict[str, list[float]], known: dict[str, float]
-) -> dict[str, Any]:
+def summarize(work: Work, found: dict[str, list[float]], known: dict[str, float]) -> dict[str, Any]:
     """Returns the record of a work, with medians over the rounds.
 
     Args:

@@ -24,14 +24,15 @@ from typing import Any
 import numpy as np
 from absl import flags
 
+import txl_tf
 from benchmarks.several_workers import ROOT, run_python
 from benchmarks.tables import define_json_flag, print_table, write_json
 from benchmarks.works import measure_apart
 from txl_tf import presets
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
+from txl_tf.data import open_records
 from txl_tf.errors import UserError
-from txl_tf.quiet_start import quiet_start
 
 PROMPT = "Return the "
 PROMPT_LENS = (100, 1000, 10_000)
@@ -45,11 +46,7 @@ def make_run(folder: Path, preset_name: str) -> None:
 
 
 def _save_run(folder: Path, preset_name: str) -> None:
-    with quiet_start():
-        import tensorflow  # noqa: F401
-    from txl_tf.data import open_records
-    from txl_tf.language_model import LanguageModel
-    from txl_tf.model import TransformerXL
+    from txl_tf import LanguageModel, TransformerXL
 
     preset = presets.get(preset_name)
     vocabulary = open_records(folder / "data").vocabulary
@@ -60,8 +57,6 @@ def _save_run(folder: Path, preset_name: str) -> None:
 
 def write_texts(folder: Path) -> Path:
     """Writes short texts of the corpus, one per line, and returns the file's path."""
-    from txl_tf.data import open_records
-
     records = open_records(folder / "data")
     lengths = np.random.default_rng(0).integers(*TEXT_LENS, N_TEXTS, endpoint=True)
     ids = records.split("train").read(0, int(lengths.sum()))
@@ -130,23 +125,15 @@ def _is_ready(text: str) -> bool:
 
 def measure_prompt(run: Path, length: int, repetitions: int) -> list[float]:
     """Returns the seconds to the first token after a prompt, of each call in a new process."""
-    lm = _load(run)
+    lm = txl_tf.load(run)
     prompt = np.arange(length, dtype=np.int32) % lm.config.n_token
     return _time_calls(lambda: lm.generate(prompt, max_new_tokens=1), repetitions)
 
 
 def measure_texts(run: Path, texts: Sequence[str], repetitions: int) -> list[float]:
     """Returns the seconds that `LanguageModel.score` takes for texts, of each call."""
-    lm = _load(run)
+    lm = txl_tf.load(run)
     return _time_calls(lambda: lm.score(texts), repetitions)
-
-
-def _load(run: Path) -> Any:
-    with quiet_start():
-        import tensorflow  # noqa: F401
-    import txl_tf
-
-    return txl_tf.load(run)
 
 
 def _time_calls(call: Callable[[], object], repetitions: int) -> list[float]:
@@ -179,41 +166,29 @@ def measure(options: flags.FlagValues) -> None:
     """Measures the parts, prints them and writes them to a file if wanted."""
     found: dict[str, Any] = {"preset": options.preset}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder, run = Path(name), Path(name) / "run"
         make_run(folder, options.preset)
         if "programs" in options.parts:
             programs = measure_programs(folder, options.preset, options.repetitions)
             found["programs"] = programs
-            print_table(
-                ("from the start of the process", "seconds"),
-                [
-                    (f"`{label}`", f"{statistics.median(durations):.2f}")
-                    for label, durations in programs.items()
-                ],
-            )
+            rows = [(f"`{label}`", f"{statistics.median(x):.2f}") for label, x in programs.items()]
+            print_table(("from the start of the process", "seconds"), rows)
         if "prompts" in options.parts:
-            found["prompts"] = prompts = {
-                str(length): split_durations(
-                    measure_apart(measure_prompt, folder / "run", length, options.repetitions)
-                )
-                for length in PROMPT_LENS
-            }
-            print_table(
-                ("tokens of the prompt", "cold, seconds to the first token", "warm"),
-                [
-                    (f"{int(length):,}", f"{each['cold']:.2f}", f"{each['warm']:.3f}")
-                    for length, each in prompts.items()
-                ],
-            )
+            found["prompts"], rows = {}, []
+            for length in PROMPT_LENS:
+                durations = measure_apart(measure_prompt, run, length, options.repetitions)
+                found["prompts"][str(length)] = each = split_durations(durations)
+                rows.append((f"{length:,}", f"{each['cold']:.2f}", f"{each['warm']:.3f}"))
+            header = ("tokens of the prompt", "cold, seconds to the first token", "warm")
+            print_table(header, rows)
         if "texts" in options.parts:
             found["texts"] = texts = measure_all_texts(folder, options.repetitions)
-            print_table(
-                (f"{texts['texts']:,} texts, {texts['bytes']:,} bytes", "seconds", "bytes/s"),
-                [
-                    (label, f"{seconds:.1f}", f"{texts['bytes'] / seconds:,.0f}")
-                    for label, seconds in texts["seconds"].items()
-                ],
-            )
+            rows = [
+                (label, f"{seconds:.1f}", f"{texts['bytes'] / seconds:,.0f}")
+                for label, seconds in texts["seconds"].items()
+            ]
+            title = f"{texts['texts']:,} texts, {texts['bytes']:,} bytes"
+            print_table((title, "seconds", "bytes/s"), rows)
     write_json(options, found)
 
 

@@ -22,7 +22,7 @@ from absl import flags
 from benchmarks.tables import print_table
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.data.records.reading import open_records
+from txl_tf.data import open_records
 from txl_tf.errors import UserError
 
 PROGRAM = Path(__file__).parents[1] / "data_prep" / "make_tfrecords.py"

@@ -69,7 +69,9 @@ def main() -> None:
         torch, transfo_xl = load_port()
     except ImportError as error:
         sys.exit(f"{error}: see --help for what is needed")
-    print_speeds("pytorch", options, lambda work: make_call(work, torch, transfo_xl), compiled=False)
+    print_speeds(
+        "pytorch", options, lambda work: make_call(work, torch, transfo_xl), compiled=False
+    )
 
 
 if __name__ == "__main__":
