@@ -7,7 +7,6 @@ once on the corpus. Memory is the peak resident set of the process with all that
 """
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -62,20 +61,16 @@ class Measured(NamedTuple):
     memory: int
 
 
-def make_text8(size: int) -> Iterator[bytes]:
-    """Yields random letters and spaces."""
-    generator = np.random.default_rng(0)
-    for start in range(0, size, _BLOCK):
-        count = min(_BLOCK, size - start)
-        yield LETTERS[generator.integers(0, len(LETTERS), count)].tobytes()
-
-
-def make_enwik8(size: int) -> Iterator[bytes]:
-    """Yields random bytes, as many different ones as in enwik8, in lines and pages."""
+def make_symbols(dataset: str, size: int) -> Iterator[bytes]:
+    """Yields random letters and spaces; for enwik8, its number of different bytes, in pages."""
     page = b"\n  </page>\n  <page>\n"
     generator = np.random.default_rng(0)
     for start in range(0, size, _BLOCK):
-        text = bytearray(generator.integers(32, 237, min(_BLOCK, size - start), np.uint8))
+        count = min(_BLOCK, size - start)
+        if dataset == "text8":
+            yield LETTERS[generator.integers(0, len(LETTERS), count)].tobytes()
+            continue
+        text = bytearray(generator.integers(32, 237, count, np.uint8))
         for place in range(0, len(text) - len(page), 4096):
             text[place : place + len(page)] = page
         yield bytes(text)
@@ -107,7 +102,7 @@ def write_raw(folder: Path, case: Case, size: int) -> list[str]:
             file.writelines(make_words(size))
         return [f"--train={path}", f"--level={case.level}"]
     with (folder / case.dataset).open("wb") as file:
-        file.writelines((make_text8 if case.dataset == "text8" else make_enwik8)(size))
+        file.writelines(make_symbols(case.dataset, size))
     held_out = size // 20
     return [f"--raw_dir={folder}", f"--valid_size={held_out}", f"--test_size={held_out}"]
 
@@ -148,17 +143,12 @@ def measure_case(name: str, size: int, folder: Path, num_workers: int) -> list[s
     records = open_records(folder / f"{name}-full" / "records")
     n_tokens = sum(records.n_tokens(split) for split in records.splits)
     n_bytes = sum(path.stat().st_size for path in Path(records.data_dir).iterdir())
-    seconds = runs["full"].seconds - runs["start"].seconds
-    cpu_seconds = runs["full"].cpu_seconds - runs["start"].cpu_seconds
+    start, full = runs["start"], runs["full"]
+    seconds, cpu_seconds = full.seconds - start.seconds, full.cpu_seconds - start.cpu_seconds
+    speeds = (f"{n_tokens / took / 1e6:.1f}" for took in (seconds, cpu_seconds))
     return [
-        name,
-        f"{n_tokens:,}",
-        f"{runs['start'].seconds:.1f}",
-        f"{seconds:.1f}",
-        f"{n_tokens / seconds / 1e6:.1f}",
-        f"{n_tokens / cpu_seconds / 1e6:.1f}",
-        f"{runs['full'].memory / 1e6:,.0f}",
-        f"{n_bytes / n_tokens:.3f}",
+        *(name, f"{n_tokens:,}", f"{start.seconds:.1f}", f"{seconds:.1f}", *speeds),
+        *(f"{full.memory / 1e6:,.0f}", f"{n_bytes / n_tokens:.3f}"),
     ]
 
 
@@ -166,11 +156,8 @@ def measure_cases(options: flags.FlagValues) -> Iterator[list[str]]:
     """Makes the data sets and yields a row for each."""
     for name in options.cases:
         size = int(CASES[name].share * (options.words if CASES[name].level else options.characters))
-        folder = Path(tempfile.mkdtemp(prefix="prepare-", dir=options.folder))
-        try:
-            yield measure_case(name, size, folder, options.num_workers)
-        finally:
-            shutil.rmtree(folder)
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            yield measure_case(name, size, Path(folder), options.num_workers)
 
 
 def print_speeds(options: flags.FlagValues) -> None:
