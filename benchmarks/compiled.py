@@ -10,9 +10,8 @@ the memory. A replica of several takes somewhat more, for the gradients that it 
 are TPUs and GPUs, whose compilers are in the extra `compilers`, and this machine, "cpu".
 
 "Matrix limit" is the tokens per second if all operations ran at the peak of bfloat16, "memory
-limit" those if the bytes moved at the full speed of the memory: no program is faster than the lower
-one. Both are of XLA's cost analysis, which counts a loop, such as that over the bins of a large
-vocabulary, as a single run. The time itself is not known without the chip.
+limit" those if the bytes moved at the full speed of the memory: no program is faster. Both are of
+XLA's cost analysis, which counts a loop, as over the bins of a large vocabulary, as a single run.
 """
 
 import dataclasses
@@ -39,8 +38,7 @@ from txl_tf.errors import UserError
 
 GIB = 2**30
 FITS = 0.97  # of the memory; the rest is the runtime's
-FIRST_ROWS = (2, 4)  # by which the largest batch is predicted
-MAX_TRIED = 7
+MAX_TRIED = 7  # batches, to find the largest
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 CHANGES = ("precision", "tgt_len", "mem_len", "remat", "optimizer")
 ENVIRONMENT = {
@@ -103,7 +101,6 @@ class Report(NamedTuple):
         argument_bytes: That of weights, optimizer, memory of the model and batch.
         flops: Operations of a step.
         moved_bytes: Bytes that the operations of a step read and write.
-        tokens: Tokens of a step.
     """
 
     model: str
@@ -163,12 +160,14 @@ def make_report(name: str, model: ModelConfig, training: TrainConfig, chip: str)
 
     from txl_tf import CausalLM
 
-    rows, tgt_len = training.train_batch_size, training.tgt_len
+    rows = training.train_batch_size
     report, mesh = Report(name, chip, rows), Mesh(np.array([open_device(chip)]), ("replica",))
     lm = CausalLM(
         model,
-        **{"batch_size": rows, "span": training.span, "seed": 0, "remat": training.remat},
+        batch_size=rows,
+        span=training.span,
         eval_span=AttentionSpan(0),  # no memory for evaluations
+        remat=training.remat,
         dtype=POLICIES[training.precision],
     )
     lm.compile(lm.make_optimizer(training))
@@ -180,7 +179,7 @@ def make_report(name: str, model: ModelConfig, training: TrainConfig, chip: str)
 
     groups = (lm.trainable_variables, lm.non_trainable_variables, lm.optimizer.variables)
     state = tuple([describe(x.value) for x in group] for group in (*groups, lm.metrics_variables))
-    ids = describe(np.zeros((rows, tgt_len), np.int32))
+    ids = describe(np.zeros((rows, training.tgt_len), np.int32))
     step = jax.jit(lm.train_step, donate_argnums=0, out_shardings=place)
     lowered = step.trace(state, (ids, ids, None)).lower(lowering_platforms=(CHIPS[chip].platform,))
     start = time.perf_counter()
@@ -195,10 +194,13 @@ def make_report(name: str, model: ModelConfig, training: TrainConfig, chip: str)
     arguments = sizes.argument_size_in_bytes + n_new
     memory = arguments + sizes.temp_size_in_bytes
     return report._replace(
-        **{"seconds": seconds, "tokens": rows * tgt_len},
-        **{"memory_bytes": memory, "argument_bytes": arguments},
+        seconds=seconds,
+        memory_bytes=memory,
+        argument_bytes=arguments,
         fits=memory <= FITS * CHIPS[chip].memory,
-        **{"flops": costs["flops"], "moved_bytes": costs["bytes accessed"]},
+        flops=costs["flops"],
+        moved_bytes=costs["bytes accessed"],
+        tokens=rows * training.tgt_len,
     )
 
 
@@ -222,7 +224,7 @@ def find_largest_batch(report_rows: Callable[[int], Report], limit: float) -> Re
         report_rows: Compiles a batch of so many rows.
         limit: The memory that a program may use, in bytes.
     """
-    tried = {rows: report_rows(rows) for rows in FIRST_ROWS}
+    tried = {rows: report_rows(rows) for rows in (2, 4)}
     while len(tried) < MAX_TRIED:
         low = max((rows for rows, report in tried.items() if report.fits), default=0)
         high = min((rows for rows, report in tried.items() if not report.fits), default=2**31)
@@ -250,11 +252,7 @@ def read_settings(name: str, options: flags.FlagValues) -> tuple[ModelConfig, Tr
 
 
 def print_reports(options: flags.FlagValues) -> None:
-    """Compiles each model for each chip, prints what is said, and writes it as JSON.
-
-    Raises:
-        UserError: If a flag has a wrong value, or a compiler is not installed.
-    """
+    """Compiles each model for each chip, prints what is said, and writes it as JSON."""
     os.environ.update(ENVIRONMENT)
     reports: list[Report] = []
 

@@ -135,6 +135,7 @@ def measure_calls(run: Path, work: str | int, repetitions: int) -> dict[str, flo
 def measure(options: flags.FlagValues) -> None:
     """Measures the parts, prints them and writes them to a file if wanted."""
     found: dict[str, Any] = {"preset": options.preset}
+    rows: list[tuple[str, ...]]
     with tempfile.TemporaryDirectory() as name:
         folder, run = Path(name), Path(name) / "run"
         make_run(folder, options.preset)

@@ -34,9 +34,9 @@ from benchmarks.works import (
     make_config,
     read_peers,
 )
-from txl_tf.cli.config_flags import define_jit_flag
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
+from txl_tf.config import JIT_MODES
 from txl_tf.data import Vocabulary, write_records
 from txl_tf.errors import UserError
 
@@ -179,7 +179,7 @@ def main(argv: list[str]) -> int:
     define_flag(options, "seconds", float, 20.0, "Time to measure each.", lower_bound=0)
     define_flag(options, "dropout", list, ["0.1"], "Rates of all dropout.")
     define_flag(options, "precision", str, "float32", "Precision of the training.")
-    define_jit_flag(options)
+    define_flag(options, "jit", str, "auto", "What XLA compiles.", choices=JIT_MODES)
     define_peers_flag(options)
     return run_program(__doc__, options, print_speeds, argv)
 

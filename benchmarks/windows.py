@@ -78,7 +78,7 @@ def draw_speeds(records: list[dict[str, Any]], target: str) -> None:
     ratios.set_ylim(bottom=0)
     for axes in (speeds, ratios):
         axes.set_xlabel("attention length")
-        axes.grid(visible=True, alpha=0.3)
+        axes.grid(alpha=0.3)
         axes.legend()
     figure.savefig(target, dpi=120)
 

@@ -8,6 +8,7 @@ TensorFlow 1, as a graph without XLA. Three functions that TensorFlow 2 has no m
 in the release's own programs the memory goes through the host, and all is float32.
 """
 
+import importlib
 import os
 import sys
 import types
@@ -49,8 +50,7 @@ def load_model(source: str) -> tuple[Any, Any]:
     old.contrib = types.SimpleNamespace(layers=types.SimpleNamespace(layer_norm=layer_norm))
     sys.path.insert(0, source)
     sys.modules["tensorflow"] = old
-    import model  # type: ignore[import-not-found]
-
+    model = importlib.import_module("model")
     sys.modules["tensorflow"] = tensorflow
     return tf, model
 
@@ -66,17 +66,27 @@ def make_call(work: Work, tf: Any, model: Any) -> Callable[[], object]:
     size = [shape.mem_len, shape.batch_size, shape.d_model]
     old = [tf.placeholder(tf.float32, size) for _ in range(shape.n_layer)]
     normal = tf.initializers.random_normal(stddev=0.02)
+    names = ("n_token", "n_layer", "d_model", "n_head", "d_inner", "mem_len", "div_val")
     losses, new = model.transformer(
-        **{"dec_inp": ids, "target": ids, "mems": old, "mem_len": shape.mem_len},
-        **{"n_token": shape.n_token, "n_layer": shape.n_layer, "d_inner": shape.d_inner},
-        **{"d_model": shape.d_model, "d_embed": shape.d_model, "n_head": shape.n_head},
-        **{"d_head": shape.d_model // shape.n_head, "untie_r": True, "clamp_len": -1},
-        **{"dropout": rate, "dropatt": rate, "is_training": trains, "same_length": not trains},
-        **{"initializer": normal, "proj_initializer": normal, "use_tpu": False},
-        **{"cutoffs": list(shape.cutoffs), "div_val": shape.div_val},
-        **{"tie_projs": [False, *(True for _ in shape.cutoffs)]},
-        **{"proj_same_dim": shape.div_val > 1, "head_target": None},
-        **{"input_perms": None, "target_perms": None},
+        **{name: getattr(shape, name) for name in names},
+        dec_inp=ids,
+        target=ids,
+        mems=old,
+        d_embed=shape.d_model,
+        d_head=shape.d_model // shape.n_head,
+        dropout=rate,
+        dropatt=rate,
+        is_training=trains,
+        initializer=normal,
+        proj_initializer=normal,
+        cutoffs=list(shape.cutoffs),
+        tie_projs=[False, *(True for _ in shape.cutoffs)],
+        proj_same_dim=shape.div_val > 1,
+        same_length=not trains,
+        clamp_len=-1,
+        untie_r=True,
+        use_tpu=False,
+        **dict.fromkeys(("input_perms", "target_perms", "head_target")),
     )
     loss = tf.reduce_mean(losses)
     fetched = [new, loss]
