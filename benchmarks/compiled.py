@@ -153,7 +153,8 @@ def open_device(name: str) -> Any:
 
 
 def make_report(name: str, model: ModelConfig, training: TrainConfig, chip: str) -> Report:
-    """Compiles the training step of a model for a chip, and returns what the compiler says."""
+    """Compiles a training step for a chip in a new process; returns what the compiler says."""
+    os.environ.update(ENVIRONMENT)
     import jax
     import numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -253,7 +254,6 @@ def read_settings(name: str, options: flags.FlagValues) -> tuple[ModelConfig, Tr
 
 def print_reports(options: flags.FlagValues) -> None:
     """Compiles each model for each chip, prints what is said, and writes it as JSON."""
-    os.environ.update(ENVIRONMENT)
     reports: list[Report] = []
 
     def report(name: str, chip: str, rows: int | None = None) -> Report:

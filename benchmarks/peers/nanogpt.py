@@ -18,7 +18,7 @@ try:
     from torch import nn
     from torch.nn import functional
 except ImportError as error:
-    sys.exit(f"{error}: `pip install torch` in an environment of its own")
+    sys.exit(f"{error}: it needs torch, in an environment of its own")
 
 RATE = 0.1
 

@@ -16,7 +16,9 @@ try:
     import torch
     from transformers.models.deprecated import transfo_xl
 except ImportError as error:
-    sys.exit(f"{error}: `pip install torch transformers==4.46.3 sacremoses` in a new environment")
+    sys.exit(
+        f"{error}: it needs torch, transformers 4.46.3 and sacremoses, apart from this package"
+    )
 
 
 def accept_dtype() -> None:

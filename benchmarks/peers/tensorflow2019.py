@@ -116,7 +116,7 @@ def main() -> None:
     try:
         tf, model = load_model(options.source)
     except ImportError as error:
-        sys.exit(f"{error}: see --help for what is needed")
+        sys.exit(f"{error}: --source must be the folder tf of github.com/kimiyoung/transformer-xl")
     print_speeds("2019", options, lambda work: make_call(work, tf, model), compiled=False)
 
 

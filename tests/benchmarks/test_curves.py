@@ -1,3 +1,4 @@
+import copy
 import json
 import re
 
@@ -7,13 +8,14 @@ from places import ROOT
 
 from benchmarks import curves
 
+VARIANTS = copy.deepcopy(curves.VARIANTS)
 TINY = ["--n_layer=1", "--d_model=8", "--d_embed=8", "--n_head=1", "--d_head=8", "--d_inner=8"]
 TINY += ["--eval_mem_len=0", "--eval_same_length=false", "--jit=none"]
 
 
 def run(monkeypatch, folder, comparison, *flags):
     """Returns the records of a tiny comparison, which learns from the README."""
-    for name, (n_processes, flag_texts) in curves.VARIANTS[comparison].items():
+    for name, (n_processes, flag_texts) in VARIANTS[comparison].items():
         variant = n_processes, [*flag_texts, *TINY]
         monkeypatch.setitem(curves.VARIANTS[comparison], name, variant)
     target, text = folder / "found.json", ROOT / "README.md"
