@@ -3,42 +3,35 @@
 python -m benchmarks.compare
 python -m benchmarks.compare --works train-bytes,generate-bytes --rounds 1 --json compare.json
 python -m benchmarks.compare --peer 'python -m benchmarks.peers.tensorflow2019 --source DIR'
-python -m benchmarks.compare --peers peers.txt
 
 Each round measures every work with each `--peer`, and then in each way that this package has (the
 precisions; XLA compiles the whole, the chains of element-wise operations, or nothing), so that all
 of them see the same machine in the same minutes. The table has medians over the rounds. A peer is a
 command, to which `--seconds` and a work are appended; it prints a line as `benchmarks.peers` does,
-whose programs measure three peers. `--peers` names a file with such lines. The file of --json is
-written after each work, so that an interrupted comparison, which prints the table of its
-measurements, loses only the work in progress.
+whose programs measure three peers. The file of --json is written after each work. A comparison that
+is interrupted prints the table of its measurements.
 
 Training is that of `txl train`; evaluation reads texts that are longer than the memory, with a
 cache; generation continues one text.
 """
 
-import json
-import os
 import shlex
 import statistics
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from absl import flags
 
 from benchmarks.peers.protocol import Work, parse_peers
-from benchmarks.tables import define_json_flag, print_table
+from benchmarks.tables import define_json_flag, print_table, write_json
 from benchmarks.train_step import measure_training
 from benchmarks.works import (
     SHAPES,
-    define_peers_flag,
     measure_apart,
     measure_drawing,
     measure_machine,
     measure_reading,
-    read_peers,
 )
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
@@ -132,9 +125,8 @@ def compare(options: flags.FlagValues) -> None:
     An error or Ctrl-C ends the measurements; the table then has those before it.
 
     Raises:
-        UserError: If a peer cannot be measured or the file of the peers cannot be read.
+        UserError: If a peer cannot be measured.
     """
-    known = read_peers(options.peers)
     machine = measure_apart(measure_machine)
     speeds: dict[str, dict[str, list[float]]] = {name: {} for name in options.works}
     records: dict[str, Any] = {}
@@ -148,34 +140,19 @@ def compare(options: flags.FlagValues) -> None:
                 for way in list_ways(work.kind, options.precisions, options.jit):
                     found.setdefault(str(way), []).append(measure(work, way, options.seconds))
                 print(f"round {round_index + 1}, {name}: measured", file=sys.stderr)
-                records[name] = summarize(work, found, known.get(work.spec, {}))
-                if options.json:
-                    write_records(options.json, machine, records)
+                records[name] = summarize(work, found)
+                write_json(options, {"machine": machine, "works": records})
     finally:
         if records:
             print_speeds(machine, records)
 
 
-def summarize(work: Work, found: dict[str, list[float]], known: dict[str, float]) -> dict[str, Any]:
-    """Returns the record of a work, with medians over the rounds.
-
-    Args:
-        work: The work.
-        found: The speeds of each way and each peer, one for each round.
-        known: Speeds of peers that were measured before.
-    """
+def summarize(work: Work, found: dict[str, list[float]]) -> dict[str, Any]:
+    """Returns the record of a work, with medians over the rounds of each way and each peer."""
     medians = {label: statistics.median(values) for label, values in found.items()}
     ours = {label: speed for label, speed in medians.items() if ", jit " in label}
-    peers = known | {label: speed for label, speed in medians.items() if label not in ours}
+    peers = {label: speed for label, speed in medians.items() if label not in ours}
     return {"spec": work.spec, "peers": peers, "ours": ours, "rounds": found}
-
-
-def write_records(path: str, machine: dict[str, float], records: dict[str, Any]) -> None:
-    """Writes the JSON file aside and moves it into place, so that it is always complete."""
-    aside = Path(f"{path}.writing")
-    text = json.dumps({"machine": machine, "works": records}, indent=1)
-    aside.write_text(text + "\n", encoding="utf-8")
-    os.replace(aside, path)
 
 
 def print_speeds(machine: dict[str, float], records: dict[str, Any]) -> None:
@@ -246,7 +223,6 @@ def main(argv: list[str]) -> int:
     define_flag(options, "rounds", int, 3, "Number of rounds.", lower_bound=1)
     text = "Command that measures another implementation."
     define_flag(options, "peer", str, [], text, multiple=True)
-    define_peers_flag(options)
     define_json_flag(options)
     return run_program(__doc__, options, compare, argv)
 

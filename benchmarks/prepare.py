@@ -32,13 +32,7 @@ _BLOCK = 2**20  # bytes or words made at once
 
 
 class Case(NamedTuple):
-    """A data set to make.
-
-    Attributes:
-        dataset: What `--dataset` is.
-        level: What its symbols are; for text only.
-        share: Its size, as a share of `--words` or `--characters`.
-    """
+    """A data set, the level of its symbols, and its share of `--words` or `--characters`."""
 
     dataset: str
     level: str = ""
@@ -51,14 +45,6 @@ CASES = {
     "words": Case("text", "word"),
     "subwords": Case("text", "subword", share=0.1),
 }
-
-
-class Measured(NamedTuple):
-    """What a process took: seconds, seconds of its CPUs, and its peak resident set in bytes."""
-
-    seconds: float
-    cpu_seconds: float
-    memory: int
 
 
 def make_symbols(dataset: str, size: int) -> Iterator[bytes]:
@@ -107,8 +93,8 @@ def write_raw(folder: Path, case: Case, size: int) -> list[str]:
     return [f"--raw_dir={folder}", f"--valid_size={held_out}", f"--test_size={held_out}"]
 
 
-def measure_process(command: list[str]) -> Measured:
-    """Runs a command.
+def measure_process(command: list[str]) -> tuple[float, float, int]:
+    """Returns what a command took: seconds, seconds of its CPUs, and its peak memory in bytes.
 
     Raises:
         UserError: If it fails.
@@ -121,7 +107,7 @@ def measure_process(command: list[str]) -> Measured:
     seconds = time.perf_counter() - start
     if status:
         raise UserError(f"{' '.join(command)} failed: {output}")
-    return Measured(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
 
 def measure_case(name: str, size: int, folder: Path, num_workers: int) -> list[str]:
@@ -143,12 +129,11 @@ def measure_case(name: str, size: int, folder: Path, num_workers: int) -> list[s
     records = open_records(folder / f"{name}-full" / "records")
     n_tokens = sum(records.n_tokens(split) for split in records.splits)
     n_bytes = sum(path.stat().st_size for path in Path(records.data_dir).iterdir())
-    start, full = runs["start"], runs["full"]
-    seconds, cpu_seconds = full.seconds - start.seconds, full.cpu_seconds - start.cpu_seconds
-    speeds = (f"{n_tokens / took / 1e6:.1f}" for took in (seconds, cpu_seconds))
+    (start, cpu_start, _), (full, cpu_full, memory) = runs["start"], runs["full"]
+    speeds = (f"{n_tokens / took / 1e6:.1f}" for took in (full - start, cpu_full - cpu_start))
     return [
-        *(name, f"{n_tokens:,}", f"{start.seconds:.1f}", f"{seconds:.1f}", *speeds),
-        *(f"{full.memory / 1e6:,.0f}", f"{n_bytes / n_tokens:.3f}"),
+        *(name, f"{n_tokens:,}", f"{start:.1f}", f"{full - start:.1f}", *speeds),
+        *(f"{memory / 1e6:,.0f}", f"{n_bytes / n_tokens:.3f}"),
     ]
 
 

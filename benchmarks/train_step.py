@@ -1,15 +1,12 @@
 """Speed of training: tokens per second and memory of `txl train` on random ids.
 
 python -m benchmarks.train_step
-python -m benchmarks.train_step --shapes bytes --replicas 1,2
-python -m benchmarks.train_step --dropout 0,0.1 --peers peers.txt
+python -m benchmarks.train_step --shapes bytes --replicas 2 --precision bfloat16
 
 Each measurement is a run of the training program, whose log is read; it ends after `--seconds`. The
 batch is the same for any number of replicas, so "times 1" is what they gain; on a CPU all of them
 share its cores, and the loss is what they cost. Tokens of words are drawn uniformly and by Zipf's
-law, which decides how many fall into each bin of the adaptive softmax. `--peers` names a file with
-the speeds of other implementations on this machine, measured in the same hour; `benchmarks.peers`
-has programs that print it.
+law, which decides how many fall into each bin of the adaptive softmax.
 """
 
 import json
@@ -25,15 +22,7 @@ from absl import flags
 
 from benchmarks.peers.protocol import Shape
 from benchmarks.several_workers import ROOT
-from benchmarks.works import (
-    LAWS,
-    SHAPES,
-    define_peers_flag,
-    draw_ids,
-    format_times,
-    make_config,
-    read_peers,
-)
+from benchmarks.works import LAWS, SHAPES, draw_ids, make_config
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.config import JIT_MODES
@@ -124,49 +113,26 @@ def follow_training(command: list[str], log: Path, seconds: float) -> list[dict[
 
 
 def print_speeds(options: flags.FlagValues) -> None:
-    """Measures the shapes with each number of replicas, and prints a line each.
-
-    Raises:
-        UserError: If a number of replicas or a dropout rate is not a number or too small.
-    """
-    counts = _read_numbers("replicas", options.replicas, int, 1)
-    rates = _read_numbers("dropout", options.dropout, float, 0)
-    peers = read_peers(options.peers)
+    """Measures the shapes, with one replica and with more if wanted, and prints a line each."""
     print(
-        f"{'shape':<14} {'tokens':<8} {'dropout':>7} {'replicas':>8} {'ms/step':>9} "
-        f"{'tokens/s':>9} {'times 1':>8} {'memory':>9}  others"
+        f"{'shape':<14} {'tokens':<8} {'replicas':>8} {'ms/step':>9} {'tokens/s':>9} "
+        f"{'times 1':>8} {'memory':>9}"
     )
-    works = [
-        (name, law, rate)
-        for name in options.shapes
-        for law in (LAWS if SHAPES[name].cutoffs else LAWS[:1])
-        for rate in rates
-    ]
-    for name, law, rate in works:
-        shape, first = SHAPES[name], 0.0
-        others = peers.get(f"train:{shape.spec}", {})
-        for count in counts:
-            settings = {"law": law, "dropout": rate, "replicas": count, "jit": options.jit}
-            speed, memory = measure_training(
-                shape, seconds=options.seconds, precision=options.precision, **settings
-            )
-            first = first or speed
-            line = (
-                f"{name:<14} {law:<8} {rate:>7g} {count:>8} {1e3 * shape.n_tokens / speed:>9.1f} "
-                f"{speed:>9,.0f} {speed / first:>8.2f} {memory / 2**20:>6,.0f} MB  "
-                f"{format_times(speed, others)}"
-            )
-            print(line.rstrip(), flush=True)
-
-
-def _read_numbers(name: str, texts: list[str], kind: type, least: float) -> list[Any]:
-    try:
-        numbers = [kind(text) for text in texts]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < least:
-        raise UserError(f"`{name}` must be numbers >= {least}. Received: {','.join(texts)}")
-    return numbers
+    settings: dict[str, Any] = {
+        name: options[name].value for name in ("dropout", "jit", "precision", "seconds")
+    }
+    for name in options.shapes:
+        shape = SHAPES[name]
+        for law in LAWS if shape.cutoffs else LAWS[:1]:
+            first = 0.0
+            for count in sorted({1, options.replicas}):
+                speed, memory = measure_training(shape, law=law, replicas=count, **settings)
+                first = first or speed
+                line = (
+                    f"{name:<14} {law:<8} {count:>8} {1e3 * shape.n_tokens / speed:>9.1f} "
+                    f"{speed:>9,.0f} {speed / first:>8.2f} {memory / 2**20:>6,.0f} MB"
+                )
+                print(line, flush=True)
 
 
 def main(argv: list[str]) -> int:
@@ -174,13 +140,12 @@ def main(argv: list[str]) -> int:
     options = flags.FlagValues()
     usual = [name for name in SHAPES if name != "wt103_base"]  # takes minutes, and 13 GB
     define_flag(options, "shapes", list, usual, "Shapes to measure.", choices=SHAPES)
-    text = "Numbers of replicas on the CPU; the others are compared with the first."
-    define_flag(options, "replicas", list, ["1"], text)
+    text = "Number of replicas on the CPU, to compare with one."
+    define_flag(options, "replicas", int, 1, text, lower_bound=1)
     define_flag(options, "seconds", float, 20.0, "Time to measure each.", lower_bound=0)
-    define_flag(options, "dropout", list, ["0.1"], "Rates of all dropout.")
+    define_flag(options, "dropout", float, 0.1, "Rate of all dropout.", lower_bound=0)
     define_flag(options, "precision", str, "float32", "Precision of the training.")
     define_flag(options, "jit", str, "auto", "What XLA compiles.", choices=JIT_MODES)
-    define_peers_flag(options)
     return run_program(__doc__, options, print_speeds, argv)
 
 

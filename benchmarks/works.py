@@ -2,19 +2,14 @@
 
 import multiprocessing
 import os
-import threading
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from absl import flags
 
-from benchmarks.peers.protocol import Shape, parse_peers, repeat
+from benchmarks.peers.protocol import Shape, repeat
 from txl_tf import presets
-from txl_tf.cli.flags import define_flag
 from txl_tf.config import EvalConfig, ModelConfig
-from txl_tf.errors import UserError
 
 LAWS = ("uniform", "zipf")
 MATRIX = 2048  # rows and columns of the product that measures the peak
@@ -122,57 +117,10 @@ def measure_machine(seconds: float = 1.0) -> dict[str, float]:
         matrix = tf.cast(tf.random.stateless_normal((MATRIX, MATRIX), seed=(0, 1)), dtype)
         return 2 * MATRIX**3 / repeat(lambda: multiply(matrix, matrix).numpy(), seconds)
 
-    peaks = {f"{dtype}_flops_per_second": measure_peak(dtype) for dtype in ("float32", "bfloat16")}
-    return {**peaks, "copied_bytes_per_second": _measure_bandwidth(seconds)}
-
-
-def _measure_bandwidth(seconds: float) -> float:
-    """Returns the bytes/s, read and written, of a copy in which all cores take part."""
-    n_threads = os.cpu_count() or 1
-    source = np.ones((n_threads, COPIED_BYTES // 8 // n_threads))
-    target = np.zeros_like(source)
-
-    def copy() -> None:
-        rows = zip(target, source, strict=True)
-        threads = [threading.Thread(target=np.copyto, args=pair) for pair in rows]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    return 2 * source.nbytes / repeat(copy, seconds)
-
-
-def read_peers(path: str | None) -> dict[str, dict[str, float]]:
-    """Reads the speeds of other implementations on this machine, tokens per second.
-
-    Args:
-        path: A file with lines as `benchmarks.peers` prints them; `None` for no file.
-
-    Returns:
-        For each work, "train:6,256,...", the median of each implementation by its name.
-
-    Raises:
-        UserError: the file cannot be read, or holds no such line.
-    """
-    if path is None:
-        return {}
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"`{path}`: {error}") from error
-    found = parse_peers(text)
-    if not found:
-        raise UserError(f"`{path}` has no line such as '2019 train:{BYTES.spec}: median 1,234.5'")
-    return found
-
-
-def define_peers_flag(options: flags.FlagValues) -> None:
-    """Defines the flag of the file that `read_peers` reads."""
-    text = "File with the speeds of other implementations. [default: none]"
-    define_flag(options, "peers", str, None, text, is_path=True)
-
-
-def format_times(speed: float, peers: dict[str, float]) -> str:
-    """Returns how many times as fast as others a speed is, such as "1.8 x 2019"."""
-    return ", ".join(f"{speed / other:.2f} x {name}" for name, other in peers.items())
+    numbers = tf.ones(COPIED_BYTES // 4)
+    add = tf.function(lambda x: x + 1)
+    return {
+        "float32_flops_per_second": measure_peak("float32"),
+        "bfloat16_flops_per_second": measure_peak("bfloat16"),
+        "copied_bytes_per_second": 2 * COPIED_BYTES / repeat(lambda: add(numbers).numpy(), seconds),
+    }

@@ -39,7 +39,7 @@ def test_each_column_says_whether_it_is_compiled(capsys):
     work = compare.WORKS["train-bytes"]
     ways = map(str, list_ways("train", ["float32", "int8"], ["whole", "chains", "none"]))
     found = dict(zip(ways, ([300.0], [400.0], [100.0]), strict=True))
-    record = summarize(work, found | {"2019, not compiled": [200.0, 50.0, 40.0]}, {"old": 10.0})
+    record = summarize(work, {"old": [10.0], "2019, not compiled": [200.0, 50.0, 40.0]} | found)
     machine = {
         "float32_flops_per_second": 1e12,
         "bfloat16_flops_per_second": 2e12,
