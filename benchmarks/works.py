@@ -2,7 +2,7 @@
 
 import multiprocessing
 import os
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -117,10 +117,13 @@ def measure_machine(seconds: float = 1.0) -> dict[str, float]:
         matrix = tf.cast(tf.random.stateless_normal((MATRIX, MATRIX), seed=(0, 1)), dtype)
         return 2 * MATRIX**3 / repeat(lambda: multiply(matrix, matrix).numpy(), seconds)
 
-    numbers = tf.ones(COPIED_BYTES // 4)
-    add = tf.function(lambda x: x + 1)
+    n_threads = os.cpu_count() or 1
+    source = np.ones((n_threads, COPIED_BYTES // 8 // n_threads))
+    target = np.zeros_like(source)
+    with ThreadPoolExecutor(n_threads) as pool:
+        copy_seconds = repeat(lambda: list(pool.map(np.copyto, target, source)), seconds)
     return {
         "float32_flops_per_second": measure_peak("float32"),
         "bfloat16_flops_per_second": measure_peak("bfloat16"),
-        "copied_bytes_per_second": 2 * COPIED_BYTES / repeat(lambda: add(numbers).numpy(), seconds),
+        "copied_bytes_per_second": 2 * source.nbytes / copy_seconds,
     }
