@@ -1,18 +1,19 @@
-"""Measures all that the documentation cites, and writes the results into the pages.
+r"""Measures all that the documentation cites, and writes the results into the pages.
 
 python -m benchmarks.all
 python -m benchmarks.all --only latency,prepare
-python -m benchmarks.all --peer 'peers/bin/python measure.py 2019' --text_dir wikitext-2
+python -m benchmarks.all --peer 'python -m benchmarks.peers.tensorflow2019 --source DIR' \
+    --text_dir wikitext-2
 
 It takes hours, and resumes: what was measured with the same code is not measured again. Each
 measurement is a program of its own, which prints tables in Markdown. `docs/lab/figures.json` keeps
-them with commit, machine, and date; blocks such as
+them with commit, machine, and date, also those of programs that are no more; blocks such as
 
 <!-- figures: latency -->
 <!-- end of figures -->
 
 in README.md and the pages show them. `--text_dir` has the files `train.txt` and `valid.txt`. The
-measurements demo and step_files need the extras litert and onnx, and server needs serve.
+measurement server needs the extra serve.
 """
 
 import datetime
@@ -58,7 +59,7 @@ MEASUREMENTS = {
     "prepare": Measurement("benchmarks.prepare"),
     "demo": Measurement("benchmarks.demo --run {work}/demo"),
     "learning": Measurement(
-        "benchmarks.curves --compare optimizers --variants recommended,release "
+        "benchmarks.curves --compare optimizers --preset small --steps 1500 --seeds 1,2,3 "
         "--work_dir {work}/learning --train_text {text_dir}/train.txt "
         "--valid_text {text_dir}/valid.txt",
         "text_dir",

@@ -1,47 +1,55 @@
-r"""Loss curves: of runs that should agree (replicas, precisions), and of optimizers.
+r"""Learning curves: of runs that should agree (replicas, precisions), and of two recipes.
 
-python -m benchmarks.curves --compare replicas --output replicas.png
-python -m benchmarks.curves --compare precision --output precision.png
+python -m benchmarks.curves --compare replicas --output docs/lab/replicas.png
 python -m benchmarks.curves --compare precision --variants float32,bfloat16 --preset small \
     --steps 1000 --seeds 0,1,2 --score_in float32,bfloat16 --json precision.json
+python -m benchmarks.curves --compare optimizers --preset small --steps 1500 --seeds 1,2,3 \
+    --train_text TRAIN.txt --valid_text VALID.txt --work_dir runs/optimizers
 
-Trains a model on the demo's corpus once for each variant and seed, prints how far each run is from
-the run of the first variant with the same seed, and draws those of the first seed. With
-`--score_in` each trained model is scored on the test split in each of these precisions. It takes
-some minutes.
-
-python -m benchmarks.curves --compare optimizers --quick    # minutes: does everything work?
-python -m benchmarks.curves --compare optimizers --work_dir runs/optimizers --output curves.png
-
-This tunes the learning rate of each optimizer and schedule, and compares the losses after equal
-numbers of tokens; see `benchmarks/optimizers.py`. It takes a night. Finished runs stay in
---work_dir: an interrupted call resumes.
+Trains a model once for each variant and seed, on Python's documentation or on a text of yours, as
+bytes. For runs that should agree it prints how far each is from that of the first variant with the
+same seed, and with `--score_in` the loss on the split valid in each of these precisions. For the
+recipes, that of the preset and that of the 2019 release, it prints the loss on valid, and when it
+is as low as the last one of the release. It draws the curves of the first seed. A comparison with
+`--work_dir` keeps its runs there, and resumes.
 """
 
 import functools
 import itertools
 import json
+import math
 import os
+import statistics
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from absl import flags
 
-from benchmarks import optimizers
 from benchmarks.several_workers import ROOT, run_python, start_workers
 from benchmarks.tables import define_json_flag, print_table, write_json
 from txl_tf import presets
-from txl_tf.config.training import PRECISIONS
+from txl_tf.config import KERNEL_DTYPES, ModelConfig, TrainConfig
 from txl_tf.errors import UserError
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
 
+N_POINTS = 15  # evaluations of a run
+_MODEL, _TRAINING = ModelConfig(n_token=256), TrainConfig()
+# Its own learning rate, .00025, is for larger models.
+_RELEASE = [
+    f"--optimizer={_TRAINING.optimizer}",
+    f"--schedule={_TRAINING.schedule}",
+    f"--min_lr_ratio={_TRAINING.min_lr_ratio}",
+    "--learning_rate=0.001",
+    f"--init_std={_MODEL.init_std}",
+    f"--dropout={_MODEL.dropout}",
+]
+RECIPES = "optimizers"  # the comparison whose runs should not agree
 # For each comparison, the variants by name: how many processes, and the flags. The others are
-# compared with the first.
+# compared with the first, recipes with the last.
 VARIANTS: dict[str, dict[str, tuple[int, list[str]]]] = {
     "replicas": {
         "1 replica": (1, []),
@@ -55,57 +63,134 @@ VARIANTS: dict[str, dict[str, tuple[int, list[str]]]] = {
         "float16": (1, ["--precision=float16"]),
         "2 replicas reducing in bfloat16": (1, ["--cpu_replicas=2", "--reduce_dtype=bfloat16"]),
     },
+    RECIPES: {"recommended": (1, []), "release": (1, _RELEASE)},
 }
-OPTIMIZERS = "optimizers"  # the comparison that is not one of `VARIANTS`
-# Flags that only that comparison reads, and those that it does not read.
-FLAGS_OF_OPTIMIZERS = (
-    *("quick", "tuning_seed", "work_dir", "train_text", "valid_text", "valid_bytes"),
-    *("n_layer", "d_model", "n_head", "tgt_len", "lanes", "init_std"),
-)
-FLAGS_OF_OTHERS = ("preset", "score_in", "json")
 
 
-def train(folder: Path, data_dir: Path, n_processes: int, flag_texts: list[str]) -> np.ndarray:
-    """Trains a run in `folder / "run"` and returns the loss of each step in nats, (steps,).
+def make_data(folder: Path, options: flags.FlagValues) -> None:
+    """Makes the records of the text, unless they are there."""
+    source = ["--dataset=pydoc"]
+    if options.train_text:
+        source = ["--dataset=text", "--level=byte"]
+        source += [f"--train={options.train_text}", f"--valid={options.valid_text}"]
+    if not folder.exists():
+        run_python("data_prep/make_tfrecords.py", *source, f"--data_dir={folder}")
+
+
+def train(folder: Path, data_dir: Path, n_processes: int, flag_texts: list[str]) -> dict[str, Any]:
+    """Trains a run in `folder / "run"` and returns its losses and its speed.
 
     Raises:
         UserError: a process failed.
     """
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     command = [sys.executable, str(ROOT / "train_gpu.py"), "--iterations=1"]
     command += [f"--data_dir={data_dir}", f"--model_dir={folder / 'run'}", *flag_texts]
     logs = [folder / f"output-{index}" for index in range(n_processes)]
     statuses = [process.wait() for process in start_workers([command] * n_processes, logs)]
     if any(statuses):
         raise UserError(f"{' '.join(command)} failed: {logs[0].read_text()[-1000:]}")
-    lines = (folder / "run" / "log.jsonl").read_text().splitlines()
-    return np.array([json.loads(line)["loss_nats"] for line in lines])
+    log, validation = (
+        [json.loads(line) for line in (folder / "run" / name).read_text().splitlines()]
+        for name in ("log.jsonl", "validation.jsonl")
+    )
+    speeds = [line["tokens_per_second"] for line in log if "tokens_per_second" in line]
+    return {
+        "losses": [line["loss_nats"] for line in log],
+        "valid": [(line["step"], line["loss_nats"] / math.log(2)) for line in validation],
+        "tokens_per_second": statistics.median(speeds) if speeds else math.nan,
+    }
 
 
-def score(run: Path, data_dir: Path, precision: str) -> float:
-    """Returns the bits per byte of a trained model on the test split, computed in a precision."""
-    from txl_tf.data import open_records
-    from txl_tf.models.transformer_xl import TransformerXL
-    from txl_tf.runs.checkpoint_files import find_checkpoint
-    from txl_tf.runs.checkpoint_reader import load_weights
-    from txl_tf.runs.folder import read_run_config
-    from txl_tf.scoring.evaluator import Evaluator
-    from txl_tf.training.trainer import DTYPE_POLICIES
+def compare(options: flags.FlagValues) -> None:
+    """Trains the variants, prints what became of them, and draws them.
 
-    config = read_run_config(str(run))
-    model = TransformerXL(config.model, dtype=DTYPE_POLICIES[precision])
-    load_weights(model, find_checkpoint(str(run), "newest"))
-    evaluator = Evaluator(model, config.evaluation, jit="auto")
-    return evaluator.score(open_records(data_dir).split("test")).bits_per_token
+    Raises:
+        UserError: If the comparison has no such variant, or a run fails.
+    """
+    known = VARIANTS[options.compare]
+    variants = options.variants or list(known)
+    if unknown := [name for name in variants if name not in known]:
+        raise UserError(f"`variants` must be some of {', '.join(known)}. Received: {unknown[0]}")
+    settings = [f"--preset={options.preset}", f"--train_steps={options.steps}"]
+    settings += [f"--warmup_steps={options.steps // 15}", "--save_steps=100000"]
+    settings += [f"--eval_every={max(1, options.steps // N_POINTS)}", "--sample_tokens=0"]
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    found: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(options.work_dir or name).resolve()
+        root.mkdir(parents=True, exist_ok=True)
+        make_data(root / "data", options)
+        for seed, variant in itertools.product(options.seeds, variants):
+            n_processes, more = known[variant]
+            folder = root / f"{variant.replace(' ', '_')}-{seed}"
+            flag_texts = [*settings, f"--seed={seed}", *more]
+            run = train(folder, root / "data", n_processes, flag_texts)
+            evaluate = ("-m", "txl_tf", "evaluate", f"--run={folder / 'run'}", "--split=valid")
+            run["bits"] = {
+                each: json.loads(run_python(*evaluate, f"--precision={each}", "--json"))["bpc"]
+                for each in options.score_in
+            }
+            found.append({"variant": variant, "seed": seed, **run})
+            print(f"{variant}, seed {seed}: trained", file=sys.stderr)
+    if options.compare == RECIPES:
+        print_recipes(found)
+    else:
+        print_agreement(found, options.score_in)
+    write_json(options, found)
+    if options.output:
+        draw([run for run in found if run["seed"] == options.seeds[0]], options.output)
 
 
-def draw(curves: dict[str, np.ndarray], target: str) -> None:
+def print_agreement(found: list[dict[str, Any]], precisions: list[str]) -> None:
+    """Prints how far each run is from that of the first variant with the same seed."""
+    first = {run["seed"]: np.array(run["losses"]) for run in reversed(found)}
+    rows = []
+    for run in found:
+        curve, expected = np.array(run["losses"]), first[run["seed"]]
+        rows.append(
+            [
+                *(run["variant"], run["seed"], f"{curve[-20:].mean():.4f}"),
+                f"{np.abs(curve / expected - 1)[:50].max():.1e}",
+                f"{curve.mean() / expected.mean() - 1:+.1e}",
+                *(f"{bits:.5f}" for bits in run["bits"].values()),
+            ]
+        )
+    header = (
+        *("variant", "seed", "loss of the last 20 steps, nats", "off by at most in 50 steps"),
+        *("in the mean of all", *(f"bits per byte in {each}" for each in precisions)),
+    )
+    print_table(header, rows)
+
+
+def print_recipes(found: list[dict[str, Any]]) -> None:
+    """Prints the losses on valid, and when the mean is as low as the last of the last recipe."""
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for run in found:
+        by_name.setdefault(run["variant"], []).append(run)
+    curves = {
+        name: np.mean([[bits for _, bits in run["valid"]] for run in runs], axis=0)
+        for name, runs in by_name.items()
+    }
+    steps = [step for step, _ in found[0]["valid"]]
+    goal, rows = list(curves.values())[-1][-1], []
+    for name, runs in by_name.items():
+        reached = [step for step, bits in zip(steps, curves[name], strict=True) if bits <= goal]
+        last = [run["valid"][-1][1] for run in runs]
+        speed = statistics.median(run["tokens_per_second"] for run in runs)
+        cells = [name, f"{curves[name][-1]:.4f}", f"{min(last):.4f} to {max(last):.4f}"]
+        rows.append([*cells, f"{reached[0]:,}" if reached else "never", f"{speed:,.0f}"])
+    step = f"first evaluation as good as the last of {list(curves)[-1]}, step"
+    print_table(("recipe", "bits per byte on valid", "range", step, "tokens/s"), rows)
+
+
+def draw(found: list[dict[str, Any]], target: str) -> None:
     """Draws the curves on top of each other, and how far each is from the first."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 6), layout="constrained")
     losses, differences = figure.subplots(2, sharex=True, height_ratios=(3, 2))
-    (first_name, first), *others = curves.items()
+    (first_name, first), *others = [(run["variant"], np.array(run["losses"])) for run in found]
     losses.plot(first, color="0.75", linewidth=5, label=first_name)
     for index, (name, curve) in enumerate(others):
         style = {"color": f"C{index}", "linewidth": 1, "label": name}
@@ -120,122 +205,26 @@ def draw(curves: dict[str, np.ndarray], target: str) -> None:
     figure.savefig(target, dpi=120)
 
 
-def compare(options: flags.FlagValues) -> None:
-    """Trains the variants, prints their distances and draws them.
-
-    Raises:
-        UserError: If the comparison has no such variant, or a run fails.
-    """
-    known = VARIANTS[options.compare]
-    variants = options.variants or list(known)
-    if not set(variants) <= set(known):
-        raise UserError(
-            f"`variants` must be some of {', '.join(known)}. Received: {','.join(variants)}"
-        )
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    curves: dict[str, dict[str, np.ndarray]] = {variant: {} for variant in variants}
-    found: list[dict[str, Any]] = []
-    settings = [f"--preset={options.preset}", f"--train_steps={options.steps}"]
-    settings.append("--save_steps=100000")
-    with tempfile.TemporaryDirectory() as name:
-        root = Path(name)
-        data_dir = root / "pydoc"
-        run_python("data_prep/make_tfrecords.py", "--dataset=pydoc", f"--data_dir={data_dir}")
-        for seed, variant in itertools.product(options.seeds, variants):
-            n_processes, more = known[variant]
-            folder = root / f"{variant.replace(' ', '_')}-{seed}"
-            curve = train(folder, data_dir, n_processes, [*settings, f"--seed={seed}", *more])
-            curves[variant][seed] = curve
-            bits = {
-                precision: score(folder / "run", data_dir, precision)
-                for precision in options.score_in
-            }
-            found.append({"variant": variant, "seed": seed, "losses": curve.tolist(), "bits": bits})
-            print(f"{variant}, seed {seed}: trained", file=sys.stderr)
-    header = (
-        *("variant", "seed", "loss of the last 20 steps, nats", "off by at most in 50 steps"),
-        *("in the mean of all", *(f"bits per byte in {each}" for each in options.score_in)),
-    )
-    print_table(header, [make_row(each, curves[variants[0]][each["seed"]]) for each in found])
-    write_json(options, found)
-    if options.output:
-        draw({name: curves[name][options.seeds[0]] for name in variants}, options.output)
-
-
-def make_row(found: dict[str, Any], first: np.ndarray) -> list[str]:
-    """Returns the cells of a run, beside the losses of the first variant with the same seed."""
-    curve = np.array(found["losses"])
-    return [
-        *(found["variant"], found["seed"], f"{curve[-20:].mean():.4f}"),
-        f"{np.abs(curve / first - 1)[:50].max():.1e}",
-        f"{curve.mean() / first.mean() - 1:+.1e}",
-        *(f"{bits:.5f}" for bits in found["bits"].values()),
-    ]
-
-
-def run_comparison(options: flags.FlagValues) -> None:
-    """Runs the comparison that the flags name.
-
-    Raises:
-        flags.Error: If a flag has no effect on it.
-        UserError: If the comparison has no such variant, or a run fails.
-    """
-    of_optimizers = options.compare == OPTIMIZERS
-    for name in FLAGS_OF_OTHERS if of_optimizers else FLAGS_OF_OPTIMIZERS:
-        if options[name].present:
-            raise flags.Error(f"--{name} has no effect with --compare={options.compare}")
-    defaults: dict[str, Any] = {"steps": 300, "seeds": ["0"]}
-    if of_optimizers:
-        defaults = {"steps": 1500, "seeds": ["1", "2", "3"]}
-        defaults |= optimizers.QUICK if options.quick else {}
-    for name, value in defaults.items():
-        if not options[name].present:
-            options[name].value = value
-    (optimizers.compare if of_optimizers else compare)(options)
-
-
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
-    choices = [*VARIANTS, OPTIMIZERS]
-    define("compare", str, "replicas", "Setting in which the runs differ.", choices=choices)
+    define("compare", str, "replicas", "Setting in which the runs differ.", choices=VARIANTS)
     define("variants", list, [], "Variants to train. [default: all]")
     define("preset", str, "demo", "Preset to train.", choices=presets.names())
-    text = "Steps of each run. [default: 300; 1500 for optimizers]"
-    define("steps", int, None, text, lower_bound=1)
-    text = "Seeds to train each variant with. [default: 0; 1,2,3 for optimizers]"
-    define("seeds", list, None, text)
+    define("steps", int, 300, "Steps of each run.", lower_bound=1)
+    define("seeds", list, ["0"], "Seeds to train each variant with.")
     text = "Precisions in which to score each trained model. [default: none]"
-    define("score_in", list, [], text, choices=PRECISIONS)
+    define("score_in", list, [], text, choices=KERNEL_DTYPES)
+    text = "File to train on, as bytes. [default: Python's own documentation]"
+    define("train_text", str, None, text, is_path=True)
+    text = "File to evaluate on, with --train_text. [default: none]"
+    define("valid_text", str, None, text, is_path=True)
+    text = "Folder that keeps records and runs. [default: none]"
+    define("work_dir", str, None, text, is_path=True)
     define_json_flag(options)
-    text = "Picture to write, of the first seed; of the mean for optimizers. [default: none]"
-    define("output", str, None, text, is_path=True)
-    define_optimizer_flags(define)
-    return run_program(__doc__, options, run_comparison, argv)
-
-
-def define_optimizer_flags(define: Callable[..., None]) -> None:
-    """Defines the flags that only the comparison of optimizers reads."""
-
-    def define_own(name: str, kind: type, default: Any, text: str, **rules: Any) -> None:
-        define(name, kind, default, f"For optimizers: {text}", **rules)
-
-    define_own("quick", bool, False, "minutes instead of a night, unless other flags are given.")
-    define_own("tuning_seed", str, "0", "seed with which the learning rates are tuned.")
-    text = "folder for records, results and the table."
-    define_own("work_dir", str, "runs/optimizers", text, is_path=True)
-    text = "file to train on, as bytes. [default: Python's own documentation]"
-    define_own("train_text", str, None, text, is_path=True)
-    define_own("valid_text", str, None, "file to evaluate on, with --train_text.", is_path=True)
-    text = "bytes to evaluate on, from the beginning."
-    define_own("valid_bytes", int, 200_000, text, lower_bound=1000)
-    define_own("n_layer", int, 4, "layers of the model.", lower_bound=1)
-    define_own("d_model", int, 256, "width of the model; a quarter of d_inner.", lower_bound=2)
-    define_own("n_head", int, 4, "heads, which divide the width.", lower_bound=1)
-    define_own("tgt_len", int, 64, "length of segment and memory.", lower_bound=1)
-    define_own("lanes", int, 16, "lanes of the batch.", lower_bound=1)
-    define_own("init_std", float, 0.02, "standard deviation of the initial weights.")
+    define("output", str, None, "Picture to write. [default: none]", is_path=True)
+    return run_program(__doc__, options, compare, argv)
 
 
 if __name__ == "__main__":

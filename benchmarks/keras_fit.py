@@ -9,16 +9,19 @@ steps, with all compilation, does not count.
 
 import itertools
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 from absl import flags
 
+import txl_tf
+from benchmarks.several_workers import run_python
+from txl_tf import presets
+from txl_tf.data import open_records
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
 
@@ -29,22 +32,18 @@ KINDS = ("txl train", "fit on tensorflow", "fit on jax")
 def measure_program(preset: str, data_dir: str, n_steps: int) -> float:
     """Returns the tokens per second of `txl train`, the median of its lines in the log."""
     with tempfile.TemporaryDirectory() as folder:
-        run = os.path.join(folder, "run")
-        arguments = ["--preset", preset, "--data_dir", data_dir, "--run", run, "--quiet"]
-        arguments += ["--train_steps", str(n_steps), "--iterations", str(STEPS_A_CALL)]
-        command = [sys.executable, "-m", "txl_tf", "train", *arguments]
-        subprocess.run(command, check=True, capture_output=True)
-        with open(os.path.join(run, "log.jsonl"), encoding="utf-8") as file:
-            speeds = [json.loads(line).get("tokens_per_second") for line in file]
+        run = Path(folder) / "run"
+        arguments = [f"--preset={preset}", f"--data_dir={data_dir}", f"--run={run}", "--quiet"]
+        arguments += [f"--train_steps={n_steps}", f"--iterations={STEPS_A_CALL}"]
+        run_python("-m", "txl_tf", "train", *arguments)
+        lines = (run / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        speeds = [json.loads(line).get("tokens_per_second") for line in lines]
     return statistics.median(filter(None, speeds[len(speeds) // 4 :]))
 
 
 def measure_fit(preset: str, data_dir: str, n_steps: int) -> float:
     """Returns the tokens per second of `fit`, the median of its calls of the device."""
     import keras
-
-    from txl_tf import CausalLM, Segments, presets
-    from txl_tf.data import open_records
 
     class Clock(keras.callbacks.Callback):
         """Notes the time after each call of the device."""
@@ -54,10 +53,10 @@ def measure_fit(preset: str, data_dir: str, n_steps: int) -> float:
 
     times: list[float] = []
     records, training = open_records(data_dir), presets.get(preset).training
-    lm = CausalLM.from_preset(preset, n_token=records.n_token)
+    lm = txl_tf.CausalLM.from_preset(preset, n_token=records.n_token)
     lm.compile(lm.make_optimizer(training), steps_per_execution=STEPS_A_CALL, jit_compile=True)
     batch_size, tgt_len = training.train_batch_size, training.tgt_len
-    data = Segments(records.split("train"), batch_size=batch_size, tgt_len=tgt_len)
+    data = txl_tf.Segments(records.split("train"), batch_size=batch_size, tgt_len=tgt_len)
     lm.fit(data, steps_per_epoch=n_steps, callbacks=[Clock()], verbose=0)
     counted = times[len(times) // 4 :]
     seconds = [stop - start for start, stop in itertools.pairwise(counted)]
@@ -72,18 +71,14 @@ def measure(kind: str, preset: str, data_dir: str, n_steps: int) -> float:
         "from benchmarks.keras_fit import measure_fit; "
         f"print(measure_fit({preset!r}, {data_dir!r}, {n_steps}))"
     )
-    environment = os.environ | {"KERAS_BACKEND": kind.split()[-1]}
-    command = [sys.executable, "-c", program]
-    ran = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    return float(ran.stdout.split()[-1])
+    return float(run_python("-c", program, KERAS_BACKEND=kind.split()[-1]).split()[-1])
 
 
 def compare(options: flags.FlagValues) -> None:
     """Measures all kinds in each round, and prints the medians."""
     with tempfile.TemporaryDirectory() as folder:
-        data_dir = os.path.join(folder, "data")
-        command = [sys.executable, "-m", "txl_tf", "prepare", "--dataset", "pydoc"]
-        subprocess.run([*command, "--data_dir", data_dir], check=True, capture_output=True)
+        data_dir = f"{folder}/data"
+        run_python("-m", "txl_tf", "prepare", "--dataset=pydoc", f"--data_dir={data_dir}")
         rounds = [
             [measure(kind, options.preset, data_dir, options.steps) for kind in KINDS]
             for _ in range(options.rounds)

@@ -24,14 +24,15 @@ from typing import Any
 import numpy as np
 from absl import flags
 
+import txl_tf
 from benchmarks.several_workers import ROOT, run_python
 from benchmarks.tables import define_json_flag, print_table, write_json
 from benchmarks.works import measure_apart
 from txl_tf import presets
+from txl_tf.data import open_records
 from txl_tf.errors import UserError
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
-from txl_tf.quiet_start import quiet_start
 
 PROMPT = "Return the "
 PROMPT_LENS = (100, 1000, 10_000)
@@ -45,175 +46,128 @@ def make_run(folder: Path, preset_name: str) -> None:
 
 
 def _save_run(folder: Path, preset_name: str) -> None:
-    with quiet_start():
-        import tensorflow  # noqa: F401
-    from txl_tf.data import open_records
-    from txl_tf.language_model import LanguageModel
-    from txl_tf.models.transformer_xl import TransformerXL
-
     preset = presets.get(preset_name)
     vocabulary = open_records(folder / "data").vocabulary
     config = dataclasses.replace(preset.model, n_token=len(vocabulary))
-    lm = LanguageModel(TransformerXL(config, seed=0), vocabulary, preset.evaluation)
-    lm.save(folder / "run")
+    model = txl_tf.TransformerXL(config, seed=0)
+    txl_tf.LanguageModel(model, vocabulary, preset.evaluation).save(folder / "run")
 
 
 def write_texts(folder: Path) -> Path:
     """Writes short texts of the corpus, one per line, and returns the file's path."""
-    from txl_tf.data import open_records
-
-    records = open_records(folder / "data")
-    lengths = np.random.default_rng(0).integers(*TEXT_LENS, N_TEXTS, endpoint=True)
-    ids = records.split("train").read(0, int(lengths.sum()))
+    records, generator = open_records(folder / "data"), np.random.default_rng(0)
+    ends = np.cumsum(generator.integers(*TEXT_LENS, N_TEXTS, endpoint=True)).tolist()
+    ids = records.split("train").read(0, ends[-1])
     text = records.vocabulary.decode_bytes(ids).replace(b"\n", b" ")
-    ends = np.cumsum(lengths).tolist()
-    lines = [text[end - n : end] for end, n in zip(ends, lengths.tolist(), strict=True)]
+    lines = [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
     path = folder / "texts.txt"
     path.write_bytes(b"\n".join(lines) + b"\n")
     return path
 
 
-def time_output(command: Sequence[str], is_reached: Callable[[str], bool]) -> float:
-    """Returns the seconds from the start of a process until its output satisfies a condition.
+def time_output(command: Sequence[str], awaited: str) -> float:
+    """Returns the seconds from the start of a process until it has printed a text.
 
     Raises:
         UserError: If the process ends before.
     """
-    start, text = time.perf_counter(), ""
+    start, output = time.perf_counter(), ""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT
     ) as process:
         assert process.stdout is not None
         while part := os.read(process.stdout.fileno(), 4096):
-            text += part.decode("utf-8", "replace")
-            if is_reached(text):
+            output += part.decode("utf-8", "replace")
+            if awaited in output:
                 took = time.perf_counter() - start
                 process.kill()
                 return took
-    raise UserError(f"{shlex.join(command)} ended too early: {text[-1000:]}")
+    raise UserError(f"{shlex.join(command)} ended too early: {output[-1000:]}")
 
 
 def measure_programs(folder: Path, preset_name: str, repetitions: int) -> dict[str, list[float]]:
     """Returns the seconds until each program has shown its first result, in each repetition."""
-    run, data, python = folder / "run", folder / "data", [sys.executable]
-    generate = [*python, "-m", "txl_tf", "generate", f"--run={run}", "--max_new_tokens=1"]
-    train = [*python, "train_gpu.py", f"--preset={preset_name}", f"--data_dir={data}"]
-    train += ["--iterations=1", "--model_dir={}"]
-    works: dict[str, tuple[list[str], Callable[[str], bool]]] = {
-        "import txl_tf": ([*python, "-c", "import txl_tf; print(1)"], bool),
-        "txl generate --help": (
-            [*python, "-m", "txl_tf", "generate", "--help"],
-            lambda text: "--[no]raw" in text,
-        ),
-        "import tensorflow, keras": ([*python, "-c", "import keras; print('ready')"], _is_ready),
-        "txl_tf.load": (
-            [*python, "-c", f"import txl_tf; txl_tf.load({str(run)!r}); print('ready')"],
-            _is_ready,
-        ),
-        "txl generate, first token": (
-            [*generate, f"--prompt={PROMPT}"],
-            lambda text: text.startswith(PROMPT) and len(text) > len(PROMPT),
-        ),
-        "train_gpu.py, first step": (train, lambda text: "step 1/" in text),
+    python, program = [sys.executable], [sys.executable, "-m", "txl_tf"]
+    run, data = f"--run={folder / 'run'}", f"--data_dir={folder / 'data'}"
+    load = f"import txl_tf; txl_tf.load({str(folder / 'run')!r}); print('ready')"
+    generate = [*program, "generate", run, "--max_new_tokens=1", f"--prompt={PROMPT}", "--json"]
+    train = [*program, "train", f"--preset={preset_name}", data, "--iterations=1"]
+    works = {
+        "import txl_tf": ([*python, "-c", "import txl_tf; print('ready')"], "ready"),
+        "txl generate --help": ([*program, "generate", "--help"], "--[no]raw"),
+        "import tensorflow, keras": ([*python, "-c", "import keras; print('ready')"], "ready"),
+        "txl_tf.load": ([*python, "-c", load], "ready"),
+        "txl generate, first token": (generate, '"text":'),
+        "txl train, first step": (train, "step 1/"),
     }
     found: dict[str, list[float]] = {name: [] for name in works}
     for index in range(repetitions):
-        for name, (command, is_reached) in works.items():
-            arguments = [text.replace("{}", str(folder / f"new-{index}")) for text in command]
-            found[name].append(time_output(arguments, is_reached))
+        for name, (command, awaited) in works.items():
+            new = [f"--run={folder / f'new-{index}'}"] if command is train else []
+            found[name].append(time_output([*command, *new], awaited))
     return found
 
 
-def _is_ready(text: str) -> bool:
-    return "ready" in text
+def measure_calls(run: Path, work: str | int, repetitions: int) -> dict[str, float]:
+    """Returns the seconds of the first call and of those after it, in a new process.
 
-
-def measure_prompt(run: Path, length: int, repetitions: int) -> list[float]:
-    """Returns the seconds to the first token after a prompt, of each call in a new process."""
-    lm = _load(run)
-    prompt = np.arange(length, dtype=np.int32) % lm.config.n_token
-    return _time_calls(lambda: lm.generate(prompt, max_new_tokens=1), repetitions)
-
-
-def measure_texts(run: Path, texts: Sequence[str], repetitions: int) -> list[float]:
-    """Returns the seconds that `LanguageModel.score` takes for texts, of each call."""
-    lm = _load(run)
-    return _time_calls(lambda: lm.score(texts), repetitions)
-
-
-def _load(run: Path) -> Any:
-    with quiet_start():
-        import tensorflow  # noqa: F401
-    import txl_tf
-
-    return txl_tf.load(run)
-
-
-def _time_calls(call: Callable[[], object], repetitions: int) -> list[float]:
+    Args:
+        run: The run.
+        work: The length of a prompt, whose first new token is drawn; or the path of a file, whose
+            lines are scored.
+        repetitions: The number of calls after the first.
+    """
+    lm = txl_tf.load(run)
+    if isinstance(work, int):
+        prompt = np.arange(work, dtype=np.int32) % lm.config.n_token
+        call: Callable[[], object] = functools.partial(lm.generate, prompt, max_new_tokens=1)
+    else:
+        texts = Path(work).read_text(encoding="utf-8").splitlines()
+        call = functools.partial(lm.score, texts)
     durations = []
     for _ in range(1 + repetitions):
         start = time.perf_counter()
         call()
         durations.append(time.perf_counter() - start)
-    return durations
-
-
-def split_durations(durations: Sequence[float]) -> dict[str, float]:
-    """Returns the first duration as cold and the median of the others as warm."""
     return {"cold": durations[0], "warm": statistics.median(durations[1:])}
-
-
-def measure_all_texts(folder: Path, repetitions: int) -> dict[str, Any]:
-    """Measures the scoring of many short texts by the class and by the program."""
-    path = write_texts(folder)
-    texts = path.read_text(encoding="utf-8").splitlines()
-    seconds = split_durations(measure_apart(measure_texts, folder / "run", texts, repetitions))
-    command = [sys.executable, "-m", "txl_tf", "score", f"--run={folder / 'run'}", "--by=line"]
-    seconds["`txl score --by line`, from the start of the process"] = time_output(
-        [*command, str(path)], lambda text: "total" in text
-    )
-    return {"texts": len(texts), "bytes": sum(map(len, texts)), "seconds": seconds}
 
 
 def measure(options: flags.FlagValues) -> None:
     """Measures the parts, prints them and writes them to a file if wanted."""
     found: dict[str, Any] = {"preset": options.preset}
+    rows: list[tuple[str, ...]]
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder, run = Path(name), Path(name) / "run"
         make_run(folder, options.preset)
         if "programs" in options.parts:
             programs = measure_programs(folder, options.preset, options.repetitions)
             found["programs"] = programs
-            print_table(
-                ("from the start of the process", "seconds"),
-                [
-                    (f"`{label}`", f"{statistics.median(durations):.2f}")
-                    for label, durations in programs.items()
-                ],
-            )
+            rows = [(f"`{label}`", f"{statistics.median(x):.2f}") for label, x in programs.items()]
+            print_table(("from the start of the process", "seconds"), rows)
         if "prompts" in options.parts:
-            found["prompts"] = prompts = {
-                str(length): split_durations(
-                    measure_apart(measure_prompt, folder / "run", length, options.repetitions)
-                )
+            found["prompts"] = {
+                str(length): measure_apart(measure_calls, run, length, options.repetitions)
                 for length in PROMPT_LENS
             }
-            print_table(
-                ("tokens of the prompt", "cold, seconds to the first token", "warm"),
-                [
-                    (f"{int(length):,}", f"{each['cold']:.2f}", f"{each['warm']:.3f}")
-                    for length, each in prompts.items()
-                ],
-            )
+            header = ("tokens of the prompt", "cold, seconds to the first token", "warm")
+            rows = [
+                (f"{int(length):,}", f"{each['cold']:.2f}", f"{each['warm']:.3f}")
+                for length, each in found["prompts"].items()
+            ]
+            print_table(header, rows)
         if "texts" in options.parts:
-            found["texts"] = texts = measure_all_texts(folder, options.repetitions)
-            print_table(
-                (f"{texts['texts']:,} texts, {texts['bytes']:,} bytes", "seconds", "bytes/s"),
-                [
-                    (label, f"{seconds:.1f}", f"{texts['bytes'] / seconds:,.0f}")
-                    for label, seconds in texts["seconds"].items()
-                ],
-            )
+            path = str(write_texts(folder))
+            seconds = measure_apart(measure_calls, run, path, options.repetitions)
+            command = [sys.executable, "-m", "txl_tf", "score", f"--run={run}", "--by=line", path]
+            title = "`txl score --by line`, from the start of the process"
+            seconds[title] = time_output(command, "total")
+            n_bytes = os.path.getsize(path) - N_TEXTS
+            found["texts"] = {"texts": N_TEXTS, "bytes": n_bytes, "seconds": seconds}
+            rows = [
+                (each, f"{took:.1f}", f"{n_bytes / took:,.0f}") for each, took in seconds.items()
+            ]
+            header = (f"{N_TEXTS:,} texts, {n_bytes:,} bytes", "seconds", "bytes/s")
+            print_table(header, rows)
     write_json(options, found)
 
 

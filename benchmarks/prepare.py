@@ -7,7 +7,6 @@ once on the corpus. Memory is the peak resident set of the process with all that
 """
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks.tables import print_table
-from txl_tf.data.records.reading import open_records
+from txl_tf.data import open_records
 from txl_tf.errors import UserError
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
@@ -33,13 +32,7 @@ _BLOCK = 2**20  # bytes or words made at once
 
 
 class Case(NamedTuple):
-    """A data set to make.
-
-    Attributes:
-        dataset: What `--dataset` is.
-        level: What its symbols are; for text only.
-        share: Its size, as a share of `--words` or `--characters`.
-    """
+    """A data set, the level of its symbols, and its share of `--words` or `--characters`."""
 
     dataset: str
     level: str = ""
@@ -54,28 +47,16 @@ CASES = {
 }
 
 
-class Measured(NamedTuple):
-    """What a process took: seconds, seconds of its CPUs, and its peak resident set in bytes."""
-
-    seconds: float
-    cpu_seconds: float
-    memory: int
-
-
-def make_text8(size: int) -> Iterator[bytes]:
-    """Yields random letters and spaces."""
-    generator = np.random.default_rng(0)
-    for start in range(0, size, _BLOCK):
-        count = min(_BLOCK, size - start)
-        yield LETTERS[generator.integers(0, len(LETTERS), count)].tobytes()
-
-
-def make_enwik8(size: int) -> Iterator[bytes]:
-    """Yields random bytes, as many different ones as in enwik8, in lines and pages."""
+def make_symbols(dataset: str, size: int) -> Iterator[bytes]:
+    """Yields random letters and spaces; for enwik8, its number of different bytes, in pages."""
     page = b"\n  </page>\n  <page>\n"
     generator = np.random.default_rng(0)
     for start in range(0, size, _BLOCK):
-        text = bytearray(generator.integers(32, 237, min(_BLOCK, size - start), np.uint8))
+        count = min(_BLOCK, size - start)
+        if dataset == "text8":
+            yield LETTERS[generator.integers(0, len(LETTERS), count)].tobytes()
+            continue
+        text = bytearray(generator.integers(32, 237, count, np.uint8))
         for place in range(0, len(text) - len(page), 4096):
             text[place : place + len(page)] = page
         yield bytes(text)
@@ -107,13 +88,13 @@ def write_raw(folder: Path, case: Case, size: int) -> list[str]:
             file.writelines(make_words(size))
         return [f"--train={path}", f"--level={case.level}"]
     with (folder / case.dataset).open("wb") as file:
-        file.writelines((make_text8 if case.dataset == "text8" else make_enwik8)(size))
+        file.writelines(make_symbols(case.dataset, size))
     held_out = size // 20
     return [f"--raw_dir={folder}", f"--valid_size={held_out}", f"--test_size={held_out}"]
 
 
-def measure_process(command: list[str]) -> Measured:
-    """Runs a command.
+def measure_process(command: list[str]) -> tuple[float, float, int]:
+    """Returns what a command took: seconds, seconds of its CPUs, and its peak memory in bytes.
 
     Raises:
         UserError: If it fails.
@@ -126,7 +107,7 @@ def measure_process(command: list[str]) -> Measured:
     seconds = time.perf_counter() - start
     if status:
         raise UserError(f"{' '.join(command)} failed: {output}")
-    return Measured(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
 
 def measure_case(name: str, size: int, folder: Path, num_workers: int) -> list[str]:
@@ -148,17 +129,11 @@ def measure_case(name: str, size: int, folder: Path, num_workers: int) -> list[s
     records = open_records(folder / f"{name}-full" / "records")
     n_tokens = sum(records.n_tokens(split) for split in records.splits)
     n_bytes = sum(path.stat().st_size for path in Path(records.data_dir).iterdir())
-    seconds = runs["full"].seconds - runs["start"].seconds
-    cpu_seconds = runs["full"].cpu_seconds - runs["start"].cpu_seconds
+    (start, cpu_start, _), (full, cpu_full, memory) = runs["start"], runs["full"]
+    speeds = (f"{n_tokens / took / 1e6:.1f}" for took in (full - start, cpu_full - cpu_start))
     return [
-        name,
-        f"{n_tokens:,}",
-        f"{runs['start'].seconds:.1f}",
-        f"{seconds:.1f}",
-        f"{n_tokens / seconds / 1e6:.1f}",
-        f"{n_tokens / cpu_seconds / 1e6:.1f}",
-        f"{runs['full'].memory / 1e6:,.0f}",
-        f"{n_bytes / n_tokens:.3f}",
+        *(name, f"{n_tokens:,}", f"{start:.1f}", f"{full - start:.1f}", *speeds),
+        *(f"{memory / 1e6:,.0f}", f"{n_bytes / n_tokens:.3f}"),
     ]
 
 
@@ -166,11 +141,8 @@ def measure_cases(options: flags.FlagValues) -> Iterator[list[str]]:
     """Makes the data sets and yields a row for each."""
     for name in options.cases:
         size = int(CASES[name].share * (options.words if CASES[name].level else options.characters))
-        folder = Path(tempfile.mkdtemp(prefix="prepare-", dir=options.folder))
-        try:
-            yield measure_case(name, size, folder, options.num_workers)
-        finally:
-            shutil.rmtree(folder)
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            yield measure_case(name, size, Path(folder), options.num_workers)
 
 
 def print_speeds(options: flags.FlagValues) -> None:

@@ -12,14 +12,17 @@ from txl_tf.errors import UserError
 ROOT = Path(__file__).parents[1]
 
 
-def run_python(*arguments: object) -> str:
+def run_python(*arguments: object, **environment: str) -> str:
     """Runs a program of the repository and returns what it prints.
 
     Raises:
         UserError: If it fails.
     """
     command = [sys.executable, *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    variables = os.environ | environment
+    done = subprocess.run(
+        command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise UserError(f"{' '.join(command)} failed: {done.stderr[-2000:]}")
     return done.stdout

@@ -1,4 +1,4 @@
-"""Runs the whole workflow: corpus, training, evaluation, a sample, a plot and a comparison.
+"""Runs the whole workflow: corpus, training, evaluation, a sample and a plot.
 
 python examples/demo.py
 """
@@ -30,7 +30,6 @@ def list_commands(preset: str, model_dir: str) -> list[str]:
         f"python train_gpu.py --do_train=false --do_eval --eval_split test {run}",
         f"python -m txl_tf generate {model_dir} --prompt 'Return the ' --max_new_tokens 400",
         f"python examples/plot_loss.py --model_dir {model_dir}",
-        f"python -m benchmarks.baselines {run}",
     ]
 
 

@@ -7,7 +7,7 @@ from places import ROOT
 FOLDERS = (".github", "benchmarks", "data_prep", "docs", "examples", "tests", "txl_tf")
 # The backslash stands before the dot in patterns of tests.
 OURS = r"(?:--quiet |\$\(QUIETLY\) )?-e '?\\?\.(?!/)"
-OTHERS = r"build |uv\b|--python \S+ --resolution \S+ -e |tensorflow-tpu==|'apache-beam\["
+OTHERS = r"build |uv\b|--python \S+ --resolution \S+ -e |tensorflow-tpu==|torch\b|'apache-beam\["
 # With an extra, pip keeps the package that is installed.
 WHEEL = r"\\?'txl_tf\\?\["
 WRONG = re.compile(rf"\bpip\s+install (?!{OURS}|{OTHERS}|{WHEEL}).*".encode())

@@ -1,59 +1,64 @@
+import json
+import sys
+
 import pytest
 
-from benchmarks import train_step
-from benchmarks.compare import Way, Work, estimate_limit, measure
-from benchmarks.inference_costs import count_flops_per_token
-from benchmarks.products import Product, list_products, measure_products
-from benchmarks.works import SHAPES, Shape
+from benchmarks import compare, train_step
+from benchmarks.compare import list_ways, print_speeds, summarize
+from benchmarks.peers.protocol import Shape, Work
 
 SMALL = Shape(1, 8, 2, 8, 5, 6, 2, 23)
 WORKS = {
-    "train": Work("train", SMALL),
-    "eval": Work("eval", SMALL),
-    "generate": Work("generate", SMALL._replace(tgt_len=1, batch_size=1)),
+    "train-bytes": Work("train", SMALL._replace(cutoffs=(5, 11))),
+    "eval-bytes": Work("eval", SMALL),
+    "generate-bytes": Work("generate", SMALL._replace(tgt_len=1, batch_size=1)),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "precision"), [("train", "bfloat16"), ("eval", "float32"), ("generate", "int8")]
-)
-def test_a_work_is_measured_in_a_precision(name, precision, monkeypatch):
-    monkeypatch.setattr(train_step, "CALL_SECONDS", 0.01)
+def test_our_speeds_stand_beside_a_peer_at_each_work(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(compare, "WORKS", WORKS)
     monkeypatch.setattr(train_step, "N_IDS", 5000)
-    monkeypatch.setattr(train_step, "measure_peak", lambda: 1.0)
-    assert measure(WORKS[name], Way(precision, jit="none"), 0.0) > 0
+    peer = tmp_path / "peer.py"
+    peer.write_text("import sys; print('other', sys.argv[-1] + ': median 2.5 tokens/s, compiled')")
+    flags = [f"--works={','.join(WORKS)}", "--rounds=1", "--seconds=0", "--jit=none"]
+    flags += ["--precisions=int8,float32", f"--json={tmp_path / 'found.json'}"]
+    assert compare.main(["compare", *flags, f"--peer={sys.executable} {peer}"]) == 0
+    works = json.loads((tmp_path / "found.json").read_text())["works"]
+    assert {name: list(work["ours"]) for name, work in works.items()} == {
+        "train-bytes": ["float32, jit none"],
+        "eval-bytes": ["int8, jit none", "float32, jit none"],
+        "generate-bytes": ["int8, jit whole", "float32, jit whole"],
+    }
+    assert all(speed > 0 for work in works.values() for speed in work["ours"].values())
+    assert all(work["peers"] == {"other, compiled": 2.5} for work in works.values())
+    assert "| work | other, compiled | float32, not compiled |" in capsys.readouterr().out
 
 
-def test_the_limit_is_the_lower_of_products_and_memory():
-    work = WORKS["generate"]
-    machine = {"float32_flops_per_second": 1e12, "copied_bytes_per_second": 1e6}
-    limit, cause = estimate_limit(work, "int8", machine)
-    # q, k, v and output, feed-forward, and the table in bytes; 7 positions, keys and values.
-    assert limit == 1e6 / (4 * 8 * 8 + 2 * 8 * 8 + 23 * 8 + 4 * 7 * 8 * 3)
-    assert cause == "memory"
-    slow = machine | {"float32_flops_per_second": 1e3}
-    assert estimate_limit(work, "int8", slow)[1] == "products"
+def test_each_column_says_whether_it_is_compiled(capsys):
+    work = compare.WORKS["train-bytes"]
+    ways = map(str, list_ways("train", ["float32", "int8"], ["whole", "chains", "none"]))
+    found = dict(zip(ways, ([300.0], [400.0], [100.0]), strict=True))
+    record = summarize(work, {"old": [10.0], "2019, not compiled": [200.0, 50.0, 40.0]} | found)
+    machine = {
+        "float32_flops_per_second": 1e12,
+        "bfloat16_flops_per_second": 2e12,
+        "copied_bytes_per_second": 3e9,
+    }
+    print_speeds(machine, {"train-bytes": record})
+    table = capsys.readouterr().out
+    columns = "old | 2019, not compiled | float32, compiled | float32, not compiled | times old"
+    assert f"| work | {columns} |" in table
+    assert "| 10.0 | 50.0 | 400 `chains` | 100 `none` | 40.0, 10.0 |" in table
 
 
-@pytest.mark.parametrize("name", ["bytes", "bytes_large", "words"])
-def test_the_products_alone_are_those_of_the_limit(name):
-    shape = SHAPES[name]
-    flops = sum(product.flops for product in list_products(shape, trains=True))
-    assert flops == pytest.approx(train_step.count_flops(shape, "uniform", 1), rel=0.1)
-    shape = shape._replace(mem_len=640)
-    flops = sum(product.flops for product in list_products(shape, trains=False))
-    expected = count_flops_per_token(shape) * shape.batch_size * shape.tgt_len
-    assert flops == pytest.approx(expected, rel=0.02)
-
-
-def test_gradients_of_a_product_have_the_shapes_of_its_factors():
-    product = Product(batch=2, rows=3, inner=4, columns=5)
-    first, second = product.list_gradients()
-    assert (first.rows, first.columns) == (3, 4)
-    assert (second.rows, second.columns) == (4, 5)
-    assert first.flops == second.flops == product.flops
-
-
-def test_products_are_measured_alone():
-    assert measure_products(SMALL, "bfloat16", 0.0, trains=True) > 0
+@pytest.mark.parametrize(
+    ("program", "reason"), [("print(3)", "it printed nothing"), ("1 / 0", "division by zero")]
+)
+def test_a_peer_without_a_speed_is_an_error(program, reason, capsys):
+    peer = f'{sys.executable} -c "{program}"'
+    flags = ["--works=train-bytes", f"--peer={peer}"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compare, "measure_apart", lambda *_: {})
+        assert compare.main(["compare", *flags]) == 1
+    assert reason in capsys.readouterr().err

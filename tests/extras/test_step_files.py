@@ -1,18 +1,14 @@
 """Exported files of LiteRT and ONNX, in the interpreter of ai-edge-litert and in onnxruntime."""
 
-import dataclasses
 import json
-import math
 
 import numpy as np
 import pytest
 from exported_steps import CASES, draw_ids, make_cached, make_lm, read_live, read_steps
 from page_programs import BYTES, make_greedy, read_program, run_program
 
-from benchmarks import off_python
-from benchmarks.works import Shape
-
 RUNTIMES = {"litert": "ai_edge_litert", "onnx": "onnxruntime"}
+FILES = {"litert": "model.tflite", "onnx": "model.onnx"}
 SAME = {"rtol": 0, "atol": 1e-4}
 # tests/exports runs the steps of all cases in TensorFlow.
 NAMES = ["segments", "clamped", "divided_words", "shared_projections", "shaw_biased", "temperature"]
@@ -28,7 +24,28 @@ def file_format(request):
 def load(folder, file_format):
     """Returns the step of a file, and the content of `model.json`."""
     info = json.loads((folder / "model.json").read_text())
-    return off_python.load_step(folder, file_format), info
+    load_step = {"litert": load_litert, "onnx": load_onnx}[file_format]
+    return load_step(str(folder / FILES[file_format])), info
+
+
+def load_litert(path):
+    from ai_edge_litert.interpreter import Interpreter
+
+    run = Interpreter(path).get_signature_runner("step")
+    names = ("log_probabilities", "new_keys", "new_values", "new_length")
+
+    def step(**inputs):
+        outputs = run(**inputs)
+        return [outputs[name] for name in names]
+
+    return step
+
+
+def load_onnx(path):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path)
+    return lambda **inputs: session.run(None, inputs)
 
 
 def export(folder, name, file_format):
@@ -50,9 +67,8 @@ def test_a_file_has_the_log_probabilities_of_the_live_model(tmp_path, name, file
 
 def test_a_folder_keeps_its_files_inputs_and_outputs(tmp_path, file_format):
     make_lm({"n_token": 256}, {"mem_len": 3}, BYTES).export(tmp_path / "out", format=file_format)
-    step = {"litert": "model.tflite", "onnx": "model.onnx"}[file_format]
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {step, "model.json", "vocabulary.json"}
+    assert names == {FILES[file_format], "model.json", "vocabulary.json"}
     info = json.loads((tmp_path / "out" / "model.json").read_text())
     states = [2, 1, 3, 3, 5]  # layers, rows, memory, heads, head size
     assert info["inputs"] == {"ids": [1, 1], "keys": states, "values": states, "length": [1]}
@@ -75,8 +91,8 @@ def test_narrow_matrices_are_nearly_as_good(tmp_path, file_format):
     assert error.max() > 1e-4
     # Without VNNI, onnxruntime saturates sums of int8 products.
     assert error.mean() < {"litert": 0.1, "onnx": 0.6}[file_format]
-    file = off_python.FILES[file_format]
-    sizes = [(tmp_path / name / file).stat().st_size for name in ("out", "wide")]
+    paths = [tmp_path / name / FILES[file_format] for name in ("out", "wide")]
+    sizes = [path.stat().st_size for path in paths]
     assert sizes[0] < 0.75 * sizes[1]
 
 
@@ -87,21 +103,3 @@ def test_the_program_of_the_page_continues_a_text(tmp_path, file_format):
     expected = lm.generate("The ", max_new_tokens=20, temperature=0)
     assert run_program(make_greedy(program), tmp_path).decode("utf-8", "replace") == expected
     assert len(run_program(program, tmp_path)) == 200
-
-
-def test_the_benchmark_measures_a_file(tmp_path, file_format):
-    folder, shape = str(tmp_path / "out"), Shape(1, 6, 3, 7, 1, 11, 1, 13)
-    assert off_python.export_model(folder, shape, file_format, "int8") > 1000
-    speed = off_python.measure_file(folder, file_format, 1, 7)
-    assert speed["best"] >= speed["median"] > 0
-
-
-def test_the_benchmark_has_the_loss_of_the_live_model(tmp_path, file_format):
-    lm = make_lm({}, {"mem_len": 11})
-    lm.export(tmp_path / "out", format=file_format)
-    ids = draw_ids(lm, 1, 31)[0]
-    lm.evaluation = dataclasses.replace(lm.evaluation, tgt_len=1)
-    (score,) = lm.score([ids])
-    expected = score.nats.mean() / math.log(2)
-    found = off_python.measure_bits(tmp_path / "out", file_format, ids)
-    assert found == pytest.approx(expected, abs=1e-4)

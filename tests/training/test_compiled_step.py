@@ -120,6 +120,38 @@ def test_a_compiled_loop_makes_the_steps_of_separate_calls():
     np.testing.assert_allclose(looped, expected, rtol=1e-5)  # float32, fused otherwise
 
 
+@pytest.mark.slow
+def test_parts_of_a_batch_are_computed_one_after_the_other():
+    """They depend on nothing but the weights: XLA would keep the activations of all at once."""
+    from tensorflow.compiler.xla.service import hlo_pb2
+
+    config = txl_tf.presets.get("demo").training
+    model = txl_tf.TransformerXL(txl_tf.presets.model("demo"), seed=3)
+    optimizer = txl_tf.training.make_optimizer(config)
+    optimizer.build(model.trainable_variables)
+
+    def count_bytes(n_parts):
+        """Returns the memory of a step besides its arguments and results."""
+        options = txl_tf.training.StepOptions(accumulate_steps=n_parts)
+
+        @tf.function(jit_compile=True, autograph=False)
+        def step(ids, memory):
+            return txl_tf.training.train_step(
+                model, optimizer, ids, ids, memory, span=config.span, options=options
+            )[1]
+
+        ids, memory = tf.zeros((64, 64), tf.int32), model.initial_memory(64, config.mem_len)
+        get_ir = step.experimental_get_compiler_ir(ids, memory)
+        program = hlo_pb2.HloProto.FromString(get_ir(stage="optimized_hlo_proto_serialized"))
+        return sum(
+            buffer.size
+            for buffer in program.buffer_assignment.buffer_allocations
+            if not buffer.is_entry_computation_parameter and not buffer.maybe_live_out
+        )
+
+    assert count_bytes(4) < 0.6 * count_bytes(1)
+
+
 def find_entry(hlo):
     """Returns the computation that a program begins with, without those that it calls."""
     return hlo[hlo.index("ENTRY") :].partition("\n}")[0]
