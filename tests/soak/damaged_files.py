@@ -75,7 +75,7 @@ def damage(content, generator):
 
 def try_files(kind, numbers):
     """Reads damaged files in a process; returns how often each outcome came, and the faults."""
-    counts, faults = Counter(refused=0, read=0), []
+    counts, faults = Counter(), []
     source, *patterns = KINDS[kind]
     read(kind, GOLDEN / source)  # what it imports takes no time later
     with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +109,7 @@ def soak(root, options):
     last = options.first - (-options.files // len(options.kinds))
     batches = [range(n, min(n + BATCH, last)) for n in range(options.first, last, BATCH)]
     for kind in options.kinds:
-        counts, faults = Counter(), []
+        counts, faults = Counter(refused=0, read=0), []
         with (
             ProcessPoolExecutor(mp_context=get_context("spawn")) as pool,
             Bar(kind, total=len(batches), unit=f" x {BATCH} files") as bar,

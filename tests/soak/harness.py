@@ -20,14 +20,14 @@ def run_soak(description, soak, argv, **defined):
         description: The beginning of `--help`.
         soak: Yields what came of each thing that it tries, from an empty folder and the parsed
             flags: a name, a dictionary of the cells of its row by column, and a text for each
-            fault. All are printed at once.
+            fault. The row and its first faults are printed at once.
         argv: The command line.
-        **defined: The default and the help of each flag. The default of a list is all its choices.
+        **defined: The default and the help of each flag. The default of a list is its choices.
     """
     options = flags.FlagValues()
     for name, (default, text) in defined.items():
-        limits = {int: {"lower_bound": 1}, list: {"choices": default}}.get(type(default), {})
-        define_flag(options, name, type(default), default, text, **limits)
+        limits = {int: {"lower_bound": 1}, float: {"lower_bound": 0}, list: {"choices": default}}
+        define_flag(options, name, type(default), default, text, **limits[type(default)])
 
     def print_rows(options):
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -38,7 +38,7 @@ def run_soak(description, soak, argv, **defined):
                     header = ["what", *cells]
                     print(format_table(header, []))
                 print(format_row([name, *cells.values()]))
-                for fault in faults:
+                for fault in faults[:20]:
                     print(f"{name}: {fault}", file=sys.stderr)
                 n_faults += len(faults)
         if n_faults:

@@ -143,7 +143,7 @@ def soak(root, options):
         generator = random.Random(kind)
         whole = Run(root, f"{kind}/whole", options.steps, kind)
         whole.finish()
-        cells, faults, runs = Counter(), [], []
+        cells, faults, runs = Counter({"kills": 0, "in a save": 0}), [], []
         with Bar(kind, total=share, unit="kill") as bar:
             while cells["kills"] < share:
                 run = Run(root, f"{kind}/{len(runs)}", options.steps, kind)
