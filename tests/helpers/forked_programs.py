@@ -5,8 +5,22 @@ Importing it takes seconds, and is not what tests of several processes are about
 
 import os
 import subprocess
+import sys
+from multiprocessing import get_context
 
-from tests.soak.kill_resume import FORKS, train
+FORKS = get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.helpers.preloaded"])
+
+
+def train(arguments, log, environment):
+    """Runs the training program in a process of its own; the log takes all that it prints."""
+    os.environ.update(environment)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    from txl_tf.programs import train as train_gpu
+
+    sys.exit(train_gpu.main(["train_gpu.py", *arguments]))
 
 
 class ForkedProgram:
@@ -16,11 +30,12 @@ class ForkedProgram:
         arguments: Of the command line, without the program.
         log: Path of the file that takes all that it prints.
         environment: Variables that it has besides those of this process.
+        run: Runs the program, as `train` does.
     """
 
-    def __init__(self, arguments, log, environment=()):
+    def __init__(self, arguments, log, environment=(), run=train):
         environment = dict(environment)
-        self._process = FORKS.Process(target=train, args=(arguments, log, environment), daemon=True)
+        self._process = FORKS.Process(target=run, args=(arguments, log, environment), daemon=True)
         self._process.start()
 
     def poll(self):
@@ -34,6 +49,9 @@ class ForkedProgram:
 
     def send_signal(self, number):
         os.kill(self._process.pid, number)
+
+    def kill(self):
+        self._process.kill()
 
 
 def run_forked(arguments, log):

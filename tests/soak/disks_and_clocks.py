@@ -11,124 +11,73 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
-from absl import flags
-
-from benchmarks.tables import print_table
-from tests.soak.kill_resume import Run, define_run_flags, make_records, read_numbers, train
+from tests.helpers.forked_programs import train
+from tests.soak.harness import run_soak
+from tests.soak.kill_resume import Run, make_records
 from txl_tf.errors import UserError
-from txl_tf.programs.cli.flags import define_flag
-from txl_tf.programs.cli.program import run_program
 
+DISKS = {"full disk": ("size=2m", "size=1g"), "read-only disk": ("ro", "rw")}
 YEARS = 3e8  # seconds
+MAY_MOUNT = "TXL_TF_SOAK_MAY_MOUNT"  # in the environment of the process that `unshare` starts
 
 
-def train_with_jumps(arguments: list[str], log: Path, environment: dict[str, str]) -> None:
+def train_with_jumps(arguments, log, environment):
     """Trains with a clock of which each reading is up to ten years early or late."""
     clock = time.time
     time.time = lambda: clock() + random.uniform(-YEARS, YEARS)
     train(arguments, log, environment)
 
 
-def fail(run: Run) -> str:
-    """Trains until an error ends the run, and returns the line that says which.
-
-    Raises:
-        UserError: If the run does not fail, or fails without such a line.
-    """
+def fail(run):
+    """Trains until an error ends the run, and returns the line that says which."""
     try:
         run.finish()
     except UserError as error:
-        *_, line = ["", *run.read_outputs().splitlines()]
-        if "Traceback" in run.read_outputs() or "train_gpu" not in line:
+        text = run.log.read_text()
+        line = text.rstrip().rpartition("\n")[2]
+        if "Traceback" in text or "train_gpu" not in line:
             raise UserError(f"no line says why: {error}") from error
         return line.replace(f"{run.folder}/", "")
     raise UserError("the run did not fail")
 
 
-def mount(disk: Path, options: str) -> None:
+def mount(folder, options):
     """Mounts a file system in memory, or changes its options."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
 
 
-def disturb(root: Path, options: flags.FlagValues) -> Iterator[tuple[object, ...]]:
-    """Yields a row for each disturbance.
-
-    Raises:
-        UserError: If a run fails in another way than it should, or a number differs.
-    """
-
-    def make_run(name: str, *more: Any) -> Run:
-        run = Run(root / name / "run", "plain", root / "records", options, *more)
-        run.folder.mkdir(parents=True)
-        return run
-
-    make_records(root / "records")
-    whole = make_run("whole")
+def soak(root, options):
+    """Disturbs runs in each way."""
+    make_records(root)
+    whole = Run(root, "whole", options.steps)
     whole.finish()
 
-    run = make_run("full")
-    mount(run.folder, "size=2m")
-    line = fail(run)
-    mount(run.folder, "remount,size=1g")
-    run.finish()
-    yield compare("full disk", line, whole, run)
+    def finish(name, run, line):
+        run.finish()
+        cells = {"what the run says": line, "numbers compared": len(run.read_numbers())}
+        return name, cells, run.compare(whole)
 
-    run = make_run("read_only")
-    mount(run.folder, "size=1g")
-    run.kill(0)
-    mount(run.folder, "remount,ro")
-    line = fail(run)
-    mount(run.folder, "remount,rw")
-    run.finish()
-    yield compare("read-only disk", line, whole, run)
-
-    run = make_run("jumps", train_with_jumps)
-    run.kill(0)
-    run.finish()
-    yield compare("clock that jumps by years", "", whole, run)
-
-
-def compare(name: str, line: str, whole: Run, disturbed: Run) -> tuple[object, ...]:
-    """Returns a row of the table.
-
-    Raises:
-        UserError: If a number differs.
-    """
-    expected, found = read_numbers(whole.folder), read_numbers(disturbed.folder)
-    if expected != found:
-        raise UserError(f"{name}: the numbers differ")
-    return name, f"`` {line} ``" if line else "nothing", len(found)
-
-
-def soak(options: flags.FlagValues) -> None:
-    """Disturbs runs, and prints a table."""
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    if not options.mounts:
-        command = [sys.executable, "-m", "tests.soak.disks_and_clocks", *sys.argv[1:], "--mounts"]
-        os.execvp("unshare", ["unshare", "--map-root-user", "--mount", *command])
-    with tempfile.TemporaryDirectory() as name:
-        header = ("disturbance", "what the run says", "equal numbers")
+    for number, (name, (disturbed, mended)) in enumerate(DISKS.items()):
+        run = Run(root, f"disk-{number}", options.steps)
+        mount(run.folder, "size=1g")
         try:
-            print_table(header, disturb(Path(name), options))
+            run.kill(0)
+            mount(run.folder, f"remount,{disturbed}")
+            line = fail(run)
+            mount(run.folder, f"remount,{mended}")
+            yield finish(name, run, line)
         finally:
-            for disk in ("full", "read_only"):
-                subprocess.run(["umount", f"{name}/{disk}/run"], check=False)
-
-
-def main(argv: list[str]) -> int:
-    """Runs the program on a command line and returns its exit status."""
-    options = flags.FlagValues()
-    define_run_flags(options, n_steps=60)
-    text = "Whether the process may mount file systems, as `unshare` allows it."
-    define_flag(options, "mounts", bool, False, text)
-    return run_program(__doc__, options, soak, argv)
+            subprocess.run(["umount", run.folder], check=True)
+    run = Run(root, "jumps", options.steps, train=train_with_jumps)
+    run.kill(0)
+    yield finish("clock that jumps by years", run, "nothing")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    if MAY_MOUNT not in os.environ:
+        os.environ[MAY_MOUNT] = "1"
+        command = ["unshare", "--map-root-user", "--mount", sys.executable, *sys.orig_argv[1:]]
+        os.execvp(command[0], command)
+    sys.exit(run_soak(__doc__, soak, sys.argv, steps=(60, "Steps of each run.")))
