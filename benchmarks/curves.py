@@ -1,6 +1,6 @@
 r"""Learning curves: of runs that should agree (replicas, precisions), and of two recipes.
 
-python -m benchmarks.curves --compare replicas --output docs/lab/replicas.png
+python -m benchmarks.curves --compare replicas --output replicas.png
 python -m benchmarks.curves --compare precision --variants float32,bfloat16 --preset small \
     --steps 1000 --seeds 0,1,2 --score_in float32,bfloat16 --json precision.json
 python -m benchmarks.curves --compare optimizers --preset small --steps 1500 --seeds 1,2,3 \

@@ -7,7 +7,7 @@ from places import ROOT
 
 PATHS = sorted((ROOT / "benchmarks").rglob("*.py"))
 PUBLIC = {"config", "data", "errors", "layers", "presets", "release", "training"}
-OF_PROGRAMS = {"cli.flags", "cli.program"}
+OF_PROGRAMS = {"programs.cli.flags", "programs.cli.program"}
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
