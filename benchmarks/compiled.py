@@ -7,7 +7,8 @@ python -m benchmarks.compiled --models wt103_base --chips h100 --largest_batch
 A model is a preset, with a number of layers after a colon if not all are wanted. What is compiled
 is the step of `CausalLM.fit` on JAX: forward and backward pass, the optimizer of the preset, and
 the memory. A replica of several takes somewhat more, for the gradients that it receives. The chips
-are TPUs and GPUs, whose compilers are in the extra `compilers`, and this machine, "cpu".
+are TPUs and GPUs, whose compilers are in the extra `compilers`, and this machine, "cpu". Those of
+GPUs tell only the memory.
 
 "Matrix limit" is the tokens per second if all operations ran at the peak of bfloat16, "memory
 limit" those if the bytes moved at the full speed of the memory: no program is faster. Both are of
@@ -120,10 +121,15 @@ class Report(NamedTuple):
         head, chip = f"{self.model}, {self.rows:,} rows, {self.chip}: ", CHIPS[self.chip]
         if self.reason:
             return f"{head}does not compile: {self.reason}"
-        return (
+        text = (
             f"{head}compiled in {self.seconds:,.0f} s\n"
             f"  memory {self.memory_bytes / GIB:.2f} GiB ({self.argument_bytes / GIB:.2f} of "
-            f"arguments), {'fits' if self.fits else 'does not fit'}\n"
+            f"arguments), {'fits' if self.fits else 'does not fit'}"
+        )
+        if not self.flops:
+            return f"{text}\n  the compiler tells neither operations nor bytes"
+        return (
+            f"{text}\n"
             f"  {self.flops / 1e9:,.1f} GFLOP, {self.moved_bytes / 1e9:,.2f} GB "
             f"({self.moved_bytes / self.tokens / 1e6:,.3f} MB a token)\n"
             f"  matrix limit {self.tokens * chip.flops / self.flops:,.0f} tokens/s, memory limit "
@@ -190,7 +196,7 @@ def make_report(name: str, model: ModelConfig, training: TrainConfig, chip: str)
         reason = re.sub(r"\s+", " ", str(error))[:300]
         return report._replace(reason=reason, memory_bytes=find_needed_bytes(str(error)))
     seconds = time.perf_counter() - start
-    costs, sizes = compiled.cost_analysis(), compiled.memory_analysis()
+    costs, sizes = compiled.cost_analysis() or {}, compiled.memory_analysis()  # GPUs have no costs
     n_new = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
     arguments = sizes.argument_size_in_bytes + n_new
     memory = arguments + sizes.temp_size_in_bytes
@@ -199,8 +205,8 @@ def make_report(name: str, model: ModelConfig, training: TrainConfig, chip: str)
         memory_bytes=memory,
         argument_bytes=arguments,
         fits=memory <= FITS * CHIPS[chip].memory,
-        flops=costs["flops"],
-        moved_bytes=costs["bytes accessed"],
+        flops=costs.get("flops", 0.0),
+        moved_bytes=costs.get("bytes accessed", 0.0),
         tokens=rows * training.tgt_len,
     )
 

@@ -32,8 +32,10 @@ def test_programs_compile_for_a_tpu_and_a_gpu(name, tmp_path):
     for report in reports:
         assert not report["reason"]
         assert report["fits"]
-        assert report["flops"] > 0
-        assert report["moved_bytes"] > report["argument_bytes"] / 2
+        assert report["memory_bytes"] >= report["argument_bytes"] > 0
+    tpu, _ = reports  # the compiler of GPUs tells only the memory
+    assert tpu["flops"] > 0
+    assert tpu["moved_bytes"] > tpu["argument_bytes"] / 2
 
 
 def test_a_model_that_is_too_large_for_the_chip_does_not_fit(tmp_path):
