@@ -165,7 +165,7 @@ def test_the_best_checkpoint_is_a_whole_model(tmp_path):
 @pytest.mark.parametrize(
     ("save_freq", "n_calls", "steps"),
     slow_after(
-        1,
+        0,
         [
             pytest.param(6, 5, 3, id="within"),
             pytest.param(6, 8, 3, id="next epoch"),

@@ -134,7 +134,7 @@ def test_wikitext_2_has_the_settings_of_the_other_code():
     shape = (model.n_token, model.n_layer, model.d_model, model.n_head, model.d_head, model.d_inner)
     assert shape == (33_278, 16, 400, 10, 40, 900)
     rates = (model.word_dropout, model.input_dropout, model.qkv_dropout, model.dropout)
-    assert (*rates, model.dropatt, model.output_dropout) == (0.2, 0.6, 0.2, 0.2, 0.2, 0.5)
+    assert (*rates, model.dropatt, model.output_dropout) == (0.2, 0.6, 0.2, 0.2, 0.2, 0.6)
     assert model.locked_dropout
     assert (model.init_std, model.layer_norm_epsilon, model.untie_r) == (0.02, 1e-5, False)
     lengths = (training.tgt_len, training.mem_len, training.train_batch_size)
