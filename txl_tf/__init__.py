@@ -31,17 +31,16 @@ __all__ = ["__version__", *_PLACES, *_SUBMODULES]
 
 
 def __getattr__(name: str) -> Any:
-    from txl_tf.quiet_start import check_backend, quiet_start
+    from txl_tf.quiet_start import check_backend, import_name, quiet_start
 
-    if name not in (*_PLACES, *_SUBMODULES):
-        raise AttributeError(f"module 'txl_tf' has no attribute {name!r}")
     if name in _NEED_TENSORFLOW:
         check_backend()
     if name in _NEED_KERAS:
         check_backend("jax")
+    if name not in _SUBMODULES:
+        return import_name(__name__, _PLACES, name)
     with quiet_start():
-        module = importlib.import_module(_PLACES.get(name, f"txl_tf.{name}"))
-    return getattr(module, name) if name in _PLACES else module
+        return importlib.import_module(f"txl_tf.{name}")
 
 
 def __dir__() -> list[str]:

@@ -19,6 +19,9 @@ from txl_tf.programs.checks.numbers import BYTES
 TRAINING = TrainConfig(
     tgt_len=16, mem_len=16, train_batch_size=4, train_steps=20, learning_rate=3e-3
 )
+# The fields of `BYTES` and `TRAINING` that are flags of the resumed run, which has dropout.
+SIZES = ("n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner")
+LENGTHS = ("tgt_len", "mem_len", "train_batch_size", "train_steps")
 PRECISIONS = {"bfloat16": 0.02, "float16": 0.01}  # the most by which the loss differs, relative
 
 
@@ -99,11 +102,9 @@ def _resume_by_program(*more: str) -> list[str]:
         write_records(
             data, dataset="pattern", vocabulary=vocabulary, splits={"train": [_make_pattern()]}
         )
-        options = {
-            "data_dir": data, "n_layer": 2, "d_model": 32, "d_embed": 32, "n_head": 2, "d_head": 16,
-            "d_inner": 64, "tgt_len": 16, "mem_len": 16, "train_batch_size": 4, "train_steps": 20,
-            "save_steps": 10, "iterations": 5, "seed": 1,
-        }  # fmt: skip
+        options = {"data_dir": data, "save_steps": 10, "iterations": 5, "seed": 1}
+        options |= {name: getattr(BYTES, name) for name in SIZES}
+        options |= {name: getattr(TRAINING, name) for name in LENGTHS}
         arguments = [f"--{name}={value}" for name, value in options.items()]
         _run_program("train", f"--run={whole}", *arguments, *more)
         shutil.copytree(whole, killed)
