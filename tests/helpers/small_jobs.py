@@ -41,7 +41,8 @@ def train(strategy, records, model_dir, config=CONFIG, **kwargs):
     names = [field.name for field in dataclasses.fields(RunOptions)]
     given = {name: kwargs.pop(name) for name in names if name in kwargs}
     options = RunOptions(**{"iterations": 2, "save_steps": 3, **given})
-    job.train(Workers(strategy), records, config, options, model_dir=str(model_dir), **kwargs)
+    training = job.TrainJob(str(model_dir), records, config, options, **kwargs)
+    job.train(training, Workers(strategy))
 
 
 def read_log_steps(model_dir):

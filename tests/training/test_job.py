@@ -8,13 +8,14 @@ import pytest
 from small_jobs import CONFIG, make_records, read_log_steps, train
 from small_runs import TRAINING
 
+from txl_tf.config.training import RunOptions
 from txl_tf.data import open_records
 from txl_tf.errors import UserError
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.checkpoint_reader import CheckpointReader
 from txl_tf.runs.folder import find_other_splits, read_run_id, remember_data
 from txl_tf.scoring.checkpoints import check_data, evaluate_checkpoints
-from txl_tf.training.job import describe_other_records
+from txl_tf.training.job import TrainJob, open_job
 
 RESETTING = dataclasses.replace(
     CONFIG,
@@ -92,27 +93,21 @@ def test_a_run_is_not_resumed_on_other_records(begun, one_replica, other_records
 def test_other_records_that_are_accepted_are_named_and_remembered(
     begun, one_replica, other_records, capsys
 ):
-    train(
-        one_replica,
-        other_records,
-        begun,
-        data_dir=other_records.data_dir,
-        accepts_other_records=True,
-    )
+    train(one_replica, other_records, begun, accepts_other_records=True)
     assert "splits train, valid. Training continues on them" in capsys.readouterr().out
     assert find_other_splits(str(begun), other_records) == []
 
 
 def test_records_that_were_moved_are_those_of_the_run(begun, records, tmp_path):
     shutil.copytree(records.data_dir, tmp_path / "moved")
-    run, moved = str(begun), open_records(tmp_path / "moved")
-    assert describe_other_records(run, moved, CONFIG.training, are_accepted=False) is None
+    job = TrainJob(str(begun), open_records(tmp_path / "moved"), CONFIG, RunOptions())
+    assert open_job(job).other_records is None
 
 
 def test_a_run_without_steps_takes_any_records(begun, other_records):
     shutil.rmtree(begun / "checkpoints")
-    run, training = str(begun), CONFIG.training
-    assert describe_other_records(run, other_records, training, are_accepted=False) is None
+    job = TrainJob(str(begun), other_records, CONFIG, RunOptions())
+    assert open_job(job).other_records is None
 
 
 def test_an_evaluation_warns_of_records_that_were_made_again(begun, records, other_records, capsys):

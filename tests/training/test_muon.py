@@ -10,7 +10,7 @@ from small_runs import MODEL, TRAINING
 
 import txl_tf
 from txl_tf.models.architecture import make_model
-from txl_tf.programs.cli.dry_run import count_kept_memory
+from txl_tf.training.dry_run import count_kept_memory
 from txl_tf.training.muon import orthogonalize
 from txl_tf.training.update_rules import make_optimizer
 

@@ -6,12 +6,13 @@ import json
 import shlex
 import zlib
 from collections.abc import Callable
+from typing import NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.config import TrainConfig
+from txl_tf.config import SHAPELESS, ModelConfig, TrainConfig
 from txl_tf.config.training import RunOptions
 from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.data.records.reading import Records
@@ -21,6 +22,7 @@ from txl_tf.models.segment_model import SegmentModel
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.folder import (
+    OtherConfigError,
     RunConfig,
     check_run_folder,
     find_other_splits,
@@ -45,54 +47,87 @@ from txl_tf.training.workers import Workers
 SamplerMaker = Callable[[SegmentModel], Callable[[], str]]
 
 
-def resolve_jit(config: RunConfig) -> RunConfig:
-    """Returns the config of a run with the choice that a `jit` of "auto" makes on this machine."""
-    training = config.training
+@dataclasses.dataclass(frozen=True)
+class TrainJob:
+    """What a training command asks for: what is trained, on what, how, and where it is kept.
+
+    Args:
+        model_dir: The folder of the run.
+        records: The records; the run is trained on their split "train".
+        config: All settings that determine the numbers of the run.
+        options: When the run logs, saves, evaluates and stops.
+        warm_start_path: The checkpoint whose weights a new run starts from; `None` for new weights.
+        accepts_other_records: Whether a run may continue on other records than those of its steps.
+        is_evaluated: Whether the caller evaluates the run after the training.
+        make_sampler: Makes the sampler of the evaluations in training; `None` for no samples.
+    """
+
+    model_dir: str
+    records: Records
+    config: RunConfig
+    options: RunOptions
+    warm_start_path: str | None = None
+    accepts_other_records: bool = False
+    is_evaluated: bool = False
+    make_sampler: SamplerMaker | None = None
+
+
+class OpenJob(NamedTuple):
+    """A job that fits its records and its folder."""
+
+    config: RunConfig  # with the choice that a `jit` of "auto" makes on this machine
+    lanes: TrainingLanes
+    found: RunConfig | None  # the run that is in the folder
+    other_records: str | None  # a line about records that are not those of its steps
+
+
+def open_job(job: TrainJob) -> OpenJob:
+    """Checks a job against its records and its folder, before any device is used.
+
+    Raises:
+        UserError: If the folder holds another run, or a run with steps on other records that the
+            job does not accept; or if a split is too short, or has no document boundaries but
+            needs them.
+    """
+    records, training = job.records, job.config.training
+    if training.reset_at_documents:
+        check_documents(records, "train")
+    if job.config.evaluation.reset_at_documents and (job.options.eval_every or job.is_evaluated):
+        check_documents(records, job.options.eval_split)  # now, and not after the training
     jit = choose_jit(training.jit, training.precision)
-    return dataclasses.replace(config, training=dataclasses.replace(training, jit=jit))
+    training = dataclasses.replace(training, jit=jit)
+    config = dataclasses.replace(job.config, training=training)
+    lanes = make_lanes(records, training)
+    try:
+        found = check_run_folder(job.model_dir, config, records.vocabulary)
+    except OtherConfigError as error:
+        raise UserError(_explain_other_config(job.model_dir, error)) from error
+    return OpenJob(config, lanes, found, _describe_other_records(job))
 
 
-def train(
-    workers: Workers,
-    records: Records,
-    config: RunConfig,
-    options: RunOptions,
-    *,
-    model_dir: str,
-    warm_start_path: str | None = None,
-    settings: str = "",
-    data_dir: str | None = None,
-    accepts_other_records: bool = False,
-    make_sampler: SamplerMaker | None = None,
-) -> None:
+def train(job: TrainJob, workers: Workers) -> None:
     """Trains to the end of the schedule, from the newest checkpoint if the run has one.
 
     After a signal to stop, it finishes the current call of the device, a few seconds, and saves.
-    The run stores the choice that a `jit` of "auto" makes now, and `data_dir`. Without checkpoints
-    it starts from the weights of `warm_start_path`. `settings` must be equal in all processes.
+    The run stores the choice that a `jit` of "auto" makes now, and the place of its records.
 
     In the 2019 code: `train` of train_gpu.py.
 
     Raises:
-        UserError: If the folder holds another run or one with more steps, or a run with steps on
-            other records and not `accepts_other_records`; if the split is too short
-            or has no document boundaries but needs them, a record is damaged, too many steps in a
-            row were not finite, a checkpoint cannot be saved or restored, or another process of
-            the run is gone or was started with other flags.
+        UserError: As `open_job`; or if the run has made more steps than the job asks for, a record
+            is damaged, too many steps in a row were not finite, a checkpoint cannot be saved or
+            restored, or another process of the run is gone or was started with other flags.
         StoppedError: If a signal, `max_hours` or `stop_step` stopped the run, after it has saved.
     """
-    config = resolve_jit(config)
+    # 1) Check everything that needs no device.
+    config, lanes, found, other_records = open_job(job)
     training = config.training
-    if training.reset_at_documents:
-        check_documents(records, "train")
-    lanes = make_lanes(records, training)
-    found = check_run_folder(model_dir, config, records.vocabulary)
-    numbers = [config.to_json(), options.to_json(), records.checksums]
-    _check_agreement(workers, json.dumps([numbers, settings]))
-    if change := describe_other_records(
-        model_dir, records, training, are_accepted=accepts_other_records
-    ):
-        workers.say(change)
+    model_dir, records, options = job.model_dir, job.records, job.options
+    _check_agreement(workers, job)
+    if other_records:
+        workers.say(other_records)
+
+    # 2) Make the model and the optimizer, and restore them.
     with workers.explain_losses():
         trainer = Trainer(workers, config.model, training)
     checkpointer = Checkpointer(
@@ -107,7 +142,7 @@ def train(
     first_step = checkpointer.restore()
     check_steps(model_dir, first_step, training)
     _describe_start(trainer, records, lanes)
-    _warm_start(trainer, first_step, warm_start_path, use_ema=options.use_ema)
+    _warm_start(trainer, first_step, job.warm_start_path, use_ema=options.use_ema)
     if found and found.training != training and workers.is_chief:  # all have read the old one
         update_training(model_dir, training)
         for change in describe_changes(first_step, found.training, training).values():
@@ -115,6 +150,8 @@ def train(
     if first_step >= training.train_steps:
         workers.say(f"All {training.train_steps} steps are done.")
         return
+
+    # 3) Make the folder of a new run, and its log.
     lanes.read(first_step)  # a damaged record ends a new run before it has a folder
     evaluator = Evaluator(
         trainer.model, config.evaluation, vocabulary=records.vocabulary, jit=training.jit
@@ -126,8 +163,7 @@ def train(
     if workers.is_chief:
         make_run_folder(model_dir, config, records.vocabulary, checkpointer.run_id)
         _change_options(model_dir, options)
-        if data_dir:
-            remember_data(model_dir, data_dir, records.checksums)
+        remember_data(model_dir, records.data_dir, records.checksums)
         level = records.vocabulary.level
         log = TrainingLog(model_dir, config, options, first_step=first_step, level=level)
         validation = Validation(model_dir, options, first_step=first_step, lanes=held_out)
@@ -137,9 +173,11 @@ def train(
             validation.describe_end() if validation else "Early stopping: the chief ends the run."
         )
         return
+
+    # 4) Train; evaluate with the averaged weights, if there are any, and generate a sample.
     sample = None
-    if make_sampler and workers.is_chief and options.eval_every:
-        sample = make_sampler(trainer.model)
+    if job.make_sampler and workers.is_chief and options.eval_every:
+        sample = job.make_sampler(trainer.model)
     if options.eval_every and training.has_average:
         name = "ema" if training.ema else "average_from"
         weights = "averaged weights" if options.use_ema else "weights"
@@ -154,9 +192,18 @@ def train(
     TrainingLoop(trainer, checkpointer, log, validation, options, evaluate).run(lanes)
 
 
-def _check_agreement(workers: Workers, settings: str) -> None:
-    """Checks that all processes of a run have equal settings; otherwise names one that differs."""
-    sums = workers.gather([zlib.crc32(settings.encode())])[:, 0]
+def _check_agreement(workers: Workers, job: TrainJob) -> None:
+    """Checks that all processes of a run have the same job; otherwise names one that differs."""
+    shared = (
+        job.config.to_json(),
+        job.options.to_json(),
+        job.records.checksums,
+        job.warm_start_path,
+        job.accepts_other_records,
+        job.is_evaluated,
+        len(workers.strategy.extended.worker_devices),
+    )
+    sums = workers.gather([zlib.crc32(json.dumps(shared).encode())])[:, 0]
     for index in np.flatnonzero(sums != sums[0]).tolist():
         raise UserError(
             f"{workers.name(index)} was started with other flags, or on other records, than "
@@ -226,21 +273,32 @@ def check_steps(model_dir: str, n_done: int, training: TrainConfig) -> None:
         )
 
 
-def describe_other_records(
-    model_dir: str, records: Records, training: TrainConfig, *, are_accepted: bool
-) -> str | None:
+def _explain_other_config(model_dir: str, error: OtherConfigError) -> str:
+    """Returns the message of an error, and how a new run starts from the weights of the run."""
+    checkpoints = list_checkpoints(model_dir)
+    shapes = {field.name for field in dataclasses.fields(ModelConfig)} - set(SHAPELESS)
+    if not checkpoints or error.names & shapes:
+        return str(error)
+    start = f"--warm_start_path={shlex.quote(checkpoints[-1][1])}"
+    return f"{error}. A new run can start with its weights: --model_dir=NEW_DIR {start}"
+
+
+def _describe_other_records(job: TrainJob) -> str | None:
     """Describes how records differ from those of the steps of a run; `None` if none are read.
 
     Raises:
         UserError: If they differ and are not accepted.
     """
-    checkpoints = list_checkpoints(model_dir)
-    names = find_other_splits(model_dir, records)
-    if not names or not checkpoints or checkpoints[-1][0] >= training.train_steps:
+    checkpoints = list_checkpoints(job.model_dir)
+    names = find_other_splits(job.model_dir, job.records)
+    if not names or not checkpoints or checkpoints[-1][0] >= job.config.training.train_steps:
         return None
     splits = f"split{'s' * (len(names) > 1)} {', '.join(names)}"
-    change = f"`{records.data_dir}` holds other records than `{model_dir}` was trained on: {splits}"
-    if not are_accepted:
+    change = (
+        f"`{job.records.data_dir}` holds other records than `{job.model_dir}` was trained on: "
+        f"{splits}"
+    )
+    if not job.accepts_other_records:
         raise UserError(
             f"{change}. Pass the run's own --data_dir; or start a new run on them with "
             f"--warm_start_path={shlex.quote(checkpoints[-1][1])}; or continue this one on them "

@@ -1,7 +1,6 @@
 """One training step on one replica."""
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -170,20 +169,39 @@ def train_step(
     loss_scale = optimizer.loss_scale.read() if optimizer.loss_scale else None
     loss_start = options.find_loss_start(ids.shape[1])
     n_scored = ids.shape[1] - loss_start if count is None else count
-    compute = functools.partial(
-        compute or compute_gradients,
-        span=span,
-        loss_scale=loss_scale,
-        loss_start=loss_start,
-        count=count,
-        regularization=options.regularization,
-    )
+
+    # 1) Compute the parts of the rows one after the other, each with its own dropout masks.
     n_parts = options.accumulate_steps
-    streams = [replica.replica_id_in_sync_group * n_parts + part for part in range(n_parts)]
-    inputs = (ids, targets, memory, document_starts)
-    means, new_memory = _compute_parts(compute, model, optimizer.iterations, streams, inputs)
-    if n_replicas > 1:
-        means = _average(replica, means, options.reduce_dtype)
+    sums: list[tf.Tensor] = []  # of the loss, and the gradients of the mean loss
+    memories = []
+    parts = _split_rows((ids, targets, memory, document_starts), n_parts)
+    for part, (part_ids, part_targets, part_memory, part_starts) in enumerate(parts):
+        stream = replica.replica_id_in_sync_group * n_parts + part
+        model.set_dropout_seed(optimizer.iterations, stream=stream)
+        if sums:  # the same ids, after the gradients before: XLA would compute parts at once
+            is_known = tf.math.is_finite(tf.reshape(sums[1], [-1])[0])
+            part_ids = tf.maximum(part_ids, tf.cast(is_known, part_ids.dtype) - 1)
+        nats, gradients, part_memory = (compute or compute_gradients)(
+            model,
+            part_ids,
+            part_targets,
+            part_memory,
+            span=span,
+            document_starts=part_starts,
+            loss_scale=loss_scale,
+            loss_start=loss_start,
+            count=count,
+            regularization=options.regularization,
+        )
+        memories.append(part_memory)
+        if n_parts > 1:
+            gradients = [gradient / n_parts for gradient in gradients]
+        values = [nats, *gradients]
+        sums = list(map(tf.add, sums, values)) if sums else values
+    new_memory = keras.tree.map_structure(lambda *each: tf.concat(each, axis=0), *memories)
+
+    # 2) Average over the replicas.
+    means = _average(replica, sums, options.reduce_dtype) if n_replicas > 1 else sums
     nats, *gradients = means
     if loss_scale is not None:
         gradients = [gradient / loss_scale for gradient in gradients]
@@ -194,7 +212,8 @@ def train_step(
         grad_norm=tf.linalg.global_norm(gradients),
         learning_rate=tf.identity(rate if rate_factor is None else rate * rate_factor),
     )
-    # The gradients are averaged, so that either all replicas skip a step or none.
+
+    # 3) Update. The gradients are averaged, so that either all replicas skip a step or none.
     optimizer.apply(
         gradients, model.trainable_variables, norm=result.grad_norm, rate_factor=rate_factor
     )
@@ -203,36 +222,6 @@ def train_step(
         lambda states, old: tf.where(is_known, states, old), new_memory, memory
     )
     return result, memory
-
-
-def _compute_parts(
-    compute: Callable[..., tuple[tf.Tensor, list[tf.Tensor], Memory]],
-    model: SegmentModel,
-    step: tf.Tensor,
-    streams: Sequence[tf.Tensor],
-    inputs: Any,
-) -> tuple[list[tf.Tensor], Memory]:
-    """Computes the parts of a batch one after the other, each with its own dropout masks.
-
-    Returns:
-        The summed loss and the gradients of the mean loss; the new memory of all rows.
-    """
-    sums: list[tf.Tensor] = []
-    memories = []
-    for stream, (ids, targets, memory, starts) in zip(
-        streams, _split_rows(inputs, len(streams)), strict=True
-    ):
-        model.set_dropout_seed(step, stream=stream)
-        if sums:  # the same ids, after the gradients before: XLA would compute parts at once
-            is_known = tf.math.is_finite(tf.reshape(sums[1], [-1])[0])
-            ids = tf.maximum(ids, tf.cast(is_known, ids.dtype) - 1)
-        nats, gradients, memory = compute(model, ids, targets, memory, document_starts=starts)
-        memories.append(memory)
-        if len(streams) > 1:
-            gradients = [gradient / len(streams) for gradient in gradients]
-        values = [nats, *gradients]
-        sums = list(map(tf.add, sums, values)) if sums else values
-    return sums, keras.tree.map_structure(lambda *parts: tf.concat(parts, axis=0), *memories)
 
 
 def _average(

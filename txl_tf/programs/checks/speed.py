@@ -113,7 +113,7 @@ def _time_trainer(
     """Returns the seconds of a step of `txl train`, and its memory."""
     import tensorflow as tf
 
-    from txl_tf.programs.cli.dry_run import compile_activations, count_kept_memory
+    from txl_tf.training.dry_run import compile_activations, count_kept_memory
 
     if tf.config.list_logical_devices("GPU"):
         tf.config.experimental.reset_memory_stats("GPU:0")

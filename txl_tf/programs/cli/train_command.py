@@ -1,23 +1,19 @@
-"""The training command: from its flags to a run, and to the evaluation of the run.
+"""The training command: from its flags to a `TrainJob`, and to the evaluation of the run.
 
-`run` reads top to bottom: check the flags, open the data, make the configs; then train (or, with
---dry_run, describe the training) and evaluate. TensorFlow is imported after the flags have been
-checked, so that an error in them is reported at once.
+The flags end here: training and evaluation take what they name. TensorFlow is imported after the
+flags have been checked, so that an error in them is reported at once.
 """
 
 import contextlib
 import functools
-import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from txl_tf import presets
 from txl_tf.config.training import RunOptions
 from txl_tf.data.files import check_folder
 from txl_tf.data.records.reading import Records
-from txl_tf.errors import UserError
 from txl_tf.programs.cli.config_flags import override
 from txl_tf.programs.cli.flags import reraise_as_flag_error
 from txl_tf.programs.cli.legacy_flags import TRAINING_FLAGS, describe_legacy_flags
@@ -26,9 +22,7 @@ from txl_tf.programs.cli.train_flags import (
     check_flags,
     choose_folders,
     evaluates,
-    explain_other_config,
     find_data,
-    find_run,
     find_start,
     make_configs,
     read_config_to_evaluate,
@@ -37,51 +31,88 @@ from txl_tf.programs.cli.train_flags import (
 )
 from txl_tf.quiet_start import check_backend
 from txl_tf.runs.checkpoint_files import check_exists, find_checkpoint, list_checkpoints
-from txl_tf.runs.folder import OtherConfigError, RunConfig, read_run_options
+from txl_tf.runs.folder import RunConfig, has_run, read_run_config, read_run_options
 from txl_tf.runs.lock import lock_run
 from txl_tf.training.cluster import is_chief
 
 if TYPE_CHECKING:
     from txl_tf.training.job import SamplerMaker
 
-MakeStrategy = Callable[[flags.FlagValues], Any]  # returns a strategy of TensorFlow
-CountReplicas = Callable[[flags.FlagValues], int | None]
-
-
-class Inputs(NamedTuple):
-    """The flags of a command, and the objects that they name; `found` is the run, if it exists."""
-
-    options: flags.FlagValues
-    preset: presets.Preset | None
-    found: RunConfig | None
-    run_options: RunOptions
-    data_dir: str
-    records: Records
-
 
 def run(
     options: flags.FlagValues,
-    make_strategy: MakeStrategy,
-    count_replicas: CountReplicas = lambda _: None,
+    make_strategy: Callable[[flags.FlagValues], Any],
+    count_replicas: Callable[[flags.FlagValues], int | None] = lambda _: None,
 ) -> None:
     """Trains and evaluates as the flags say.
 
-    `count_replicas` returns, for a dry run, the replicas of the strategy; `None` if unknown.
+    `make_strategy` returns a strategy of TensorFlow; `count_replicas`, for a dry run, the number
+    of its replicas, or `None` if it is not known.
     """
+    # 1) Check the flags, and the files that they name, before anything slow.
     check_flags(options)
     for line in describe_legacy_flags(options, TRAINING_FLAGS):
         print(line)
     check_backend()
     choose_folders(options)
     _check_paths(options)
-    inputs = _open_inputs(options)
+    # A TPU is driven by one process, even if TF_CONFIG is set.
+    writes = "tpu" in options or is_chief()
+
+    # 2) Open the data, with every split that is needed.
+    preset = read_settings(options)
+    found = read_run_config(options.model_dir) if has_run(options.model_dir) else None
+    records = open_data_set(find_data(options))
+    remembered = read_run_options(options.model_dir) or RunOptions()
+    run_options = reraise_as_flag_error(override, remembered, options)
     if trains(options):
-        _train(inputs, make_strategy, count_replicas)
-    elif _is_writer(options):
-        _set_determinism(inputs)
-        _evaluate(inputs, read_config_to_evaluate(options, inputs.preset))
-    else:
-        print("Nothing to do for this process: the chief evaluates.")
+        records.split("train")
+    if evaluates(options) or run_options.eval_every:
+        records.split(run_options.eval_split)
+
+    # 3) Evaluate only.
+    if not trains(options):
+        if writes:
+            config = read_config_to_evaluate(options, preset)
+            _set_determinism(run_options, config)
+            _evaluate(options, run_options, records, config)
+        else:
+            print("Nothing to do for this process: the chief evaluates.")
+        return
+
+    # 4) Train, or describe the training; then evaluate if the flags say so.
+    start = None if found else find_start(options, records)
+    configs = reraise_as_flag_error(make_configs, options, records, preset, found, start)
+    locks = writes and not options.dry_run
+    with lock_run(options.model_dir) if locks else contextlib.nullcontext():
+        from txl_tf.training.dry_run import describe
+        from txl_tf.training.job import TrainJob, train
+        from txl_tf.training.workers import Workers
+
+        config = RunConfig(records.dataset, *configs)
+        _set_determinism(run_options, config)
+        # TPUs make no samples: they are not suited to generating one token at a time.
+        samples = run_options.sample_tokens and run_options.eval_every and "tpu" not in options
+        job = TrainJob(
+            options.model_dir,
+            records,
+            config,
+            run_options,
+            warm_start_path=options.warm_start_path,
+            accepts_other_records=options.accept_other_records,
+            is_evaluated=options.do_eval,
+            make_sampler=_choose_sampler(records, config, run_options) if samples else None,
+        )
+        if options.dry_run:
+            for line in describe(job, count_replicas(options)):
+                print(line)
+            return
+        workers = Workers(make_strategy(options))
+        train(job, workers)
+        if options.do_eval:
+            if workers.is_chief:
+                _evaluate(options, run_options, records, config)
+            workers.wait()  # if another process ended, tensorflow would stop the chief too
 
 
 def _check_paths(options: flags.FlagValues) -> None:
@@ -99,106 +130,21 @@ def _check_paths(options: flags.FlagValues) -> None:
         check_not_release(path)
 
 
-def _open_inputs(options: flags.FlagValues) -> Inputs:
-    """Opens the objects that the flags name, with every split that the command needs."""
-    preset = read_settings(options)
-    found = find_run(options.model_dir)
-    data_dir = find_data(options)
-    records = open_data_set(data_dir)
-    remembered = read_run_options(options.model_dir) or RunOptions()
-    run_options = reraise_as_flag_error(override, remembered, options)
-    inputs = Inputs(options, preset, found, run_options, data_dir, records)
-    if trains(options):
-        records.split("train")
-    if _needs_eval_split(inputs):
-        records.split(inputs.run_options.eval_split)
-    return inputs
-
-
-def _needs_eval_split(inputs: Inputs) -> bool:
-    return evaluates(inputs.options) or inputs.run_options.eval_every > 0
-
-
-def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountReplicas) -> None:
-    """Trains, or describes the training in a dry run; then evaluates if the flags say so."""
-    options, preset, found, run_options, data_dir, records = inputs
-    start = None if found else find_start(options, records)
-    configs = reraise_as_flag_error(make_configs, options, records, preset, found, start)
-    with _lock_folder(options):
-        from txl_tf.programs.cli.dry_run import describe_dry_run
-        from txl_tf.scoring.checkpoints import check_documents
-        from txl_tf.training import job
-        from txl_tf.training.workers import Workers
-
-        _set_determinism(inputs)
-        config = RunConfig(records.dataset, *configs)
-        if _needs_eval_split(inputs) and config.evaluation.reset_at_documents:
-            check_documents(records, run_options.eval_split)  # now, and not after the training
-        try:
-            if options.dry_run:
-                n_replicas = count_replicas(options)
-                for line in describe_dry_run(options, run_options, records, config, n_replicas):
-                    print(line)
-                return
-            workers = Workers(make_strategy(options))
-            job.train(
-                workers,
-                records,
-                config,
-                run_options,
-                model_dir=options.model_dir,
-                warm_start_path=options.warm_start_path,
-                settings=_write_settings(options),
-                data_dir=data_dir,
-                accepts_other_records=options.accept_other_records,
-                make_sampler=_choose_sampler(inputs, config),
-            )
-        except OtherConfigError as error:
-            raise UserError(explain_other_config(options.model_dir, error)) from error
-        if options.do_eval:
-            if workers.is_chief:
-                _evaluate(inputs, config)
-            workers.wait()  # if another process ended, tensorflow would stop the chief too
-
-
-def _lock_folder(options: flags.FlagValues) -> contextlib.AbstractContextManager[None]:
-    """Keeps other runs out of the run folder, if this process writes to it."""
-    writes = _is_writer(options) and not options.dry_run
-    return lock_run(options.model_dir) if writes else contextlib.nullcontext()
-
-
-def _is_writer(options: flags.FlagValues) -> bool:
-    """Returns whether this process evaluates, and writes to the run folder."""
-    # A TPU is driven by one process, even if TF_CONFIG is set.
-    return "tpu" in options or is_chief()
-
-
-def _set_determinism(inputs: Inputs) -> None:
+def _set_determinism(options: RunOptions, config: RunConfig) -> None:
     """Restricts TensorFlow to deterministic operations, if the run does so."""
-    if inputs.run_options.deterministic:
+    if options.deterministic:
         from txl_tf.training.job import make_deterministic
 
-        make_deterministic(inputs.options.seed)
+        make_deterministic(config.training.seed)
 
 
-def _write_settings(options: flags.FlagValues) -> str:
-    """Returns the flags that all processes of a run must share, as JSON."""
-    values = options.flag_values_dict()
-    # These may differ between the processes; `run` is a second name.
-    own = ("data_dir", "model_dir", "run", "threads", "quiet", "verbose")
-    return json.dumps({name: values[name] for name in values if name not in own})
+def _choose_sampler(
+    records: Records, config: RunConfig, options: RunOptions
+) -> "SamplerMaker | None":
+    """Returns a function that makes the sampler of evaluations in training.
 
-
-def _choose_sampler(inputs: Inputs, config: RunConfig) -> "SamplerMaker | None":
-    """Returns a function that makes the sampler of evaluations in training; `None` for no samples.
-
-    TPUs make no samples: they are not suited to generating one token at a time. Nor do LSTMs, for
-    which there is no generation.
+    LSTMs make no samples, as there is no generation for them.
     """
-    options, records = inputs.run_options, inputs.records
-    has_samples = options.sample_tokens and options.eval_every and "tpu" not in inputs.options
-    if not has_samples:
-        return None
     if not config.model.can_have_memory:
         if is_chief():
             print("No samples: generation needs a memory of keys and values.")
@@ -215,12 +161,13 @@ def _choose_sampler(inputs: Inputs, config: RunConfig) -> "SamplerMaker | None":
     )
 
 
-def _evaluate(inputs: Inputs, config: RunConfig) -> None:
+def _evaluate(
+    options: flags.FlagValues, run_options: RunOptions, records: Records, config: RunConfig
+) -> None:
     from txl_tf.scoring.checkpoints import evaluate_checkpoints
 
-    options, run_options = inputs.options, inputs.run_options
     evaluate_checkpoints(
-        inputs.records,
+        records,
         config,
         model_dir=options.model_dir,
         split=run_options.eval_split,

@@ -8,13 +8,12 @@ import dataclasses
 import functools
 import json
 import os
-import shlex
 import tomllib
 
 from absl import flags
 
 from txl_tf import presets
-from txl_tf.config import SHAPELESS, EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.training import RunOptions
 from txl_tf.data.files import is_remote, join_path, read_text
 from txl_tf.data.records.reading import Records
@@ -36,9 +35,8 @@ from txl_tf.programs.cli.run_flags import (
     find_only_data_set,
     say_default,
 )
-from txl_tf.runs.checkpoint_files import is_weights_file, list_checkpoints
+from txl_tf.runs.checkpoint_files import is_weights_file
 from txl_tf.runs.folder import (
-    OtherConfigError,
     RunConfig,
     find_run_data,
     has_run,
@@ -272,21 +270,6 @@ def read_config_to_evaluate(options: flags.FlagValues, preset: presets.Preset | 
     )
 
 
-def explain_other_config(model_dir: str, error: OtherConfigError) -> str:
-    """Returns the message of an error, and how a new run starts from the weights of the run."""
-    checkpoints = list_checkpoints(model_dir)
-    shapes = {field.name for field in dataclasses.fields(ModelConfig)} - set(SHAPELESS)
-    if not checkpoints or error.names & shapes:
-        return str(error)
-    start = f"--warm_start_path={shlex.quote(checkpoints[-1][1])}"
-    return f"{error}. A new run can start with its weights: --model_dir=NEW_DIR {start}"
-
-
-def find_run(model_dir: str) -> RunConfig | None:
-    """Returns the config of a run folder; `None` if there is no run."""
-    return read_run_config(model_dir) if has_run(model_dir) else None
-
-
 def find_data(options: flags.FlagValues) -> str:
     """Returns the folder of the data, from the flag or from the run."""
     if options.data_dir is not None:
@@ -306,9 +289,9 @@ def find_start(options: flags.FlagValues, records: Records) -> ModelConfig | Non
         return None
     path = options.warm_start_path
     folder = os.path.dirname(path if is_weights_file(path) else os.path.dirname(path)) or "."
-    start = find_run(folder)
-    if start is None:
+    if not has_run(folder):
         return None
+    start = read_run_config(folder)
     vocabulary = read_run_vocabulary(folder)
     if vocabulary not in (None, records.vocabulary):
         raise UserError(

@@ -8,7 +8,7 @@ from small_runs import DROPPING, MODEL, TRAINING
 from tables import slow_after
 
 from txl_tf.errors import UserError
-from txl_tf.programs.cli.dry_run import compile_activations
+from txl_tf.training.dry_run import compile_activations
 
 LONG = dataclasses.replace(TRAINING, tgt_len=32, mem_len=32)
 

@@ -1,27 +1,23 @@
-"""Describes a dry run: what a training command would do, and the resources it would need."""
+"""A dry run: what a training would do, and the resources that it would need."""
 
 import math
 from collections.abc import Iterator
 
 import tensorflow as tf
-from absl import flags
 
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.config.parameters import count_by_part, list_matrices
-from txl_tf.config.training import OPTIMIZERS, RunOptions
-from txl_tf.data.records.reading import Records
+from txl_tf.config.training import OPTIMIZERS
 from txl_tf.models.architecture import make_model
 from txl_tf.models.compilation import explain_full_memory
 from txl_tf.runs.checkpoint_files import list_checkpoints
-from txl_tf.runs.folder import RunConfig, check_run_folder
 from txl_tf.scoring.checkpoints import describe_evaluation
 from txl_tf.training.job import (
+    TrainJob,
     check_steps,
     describe_changes,
     describe_epoch,
-    describe_other_records,
-    make_lanes,
-    resolve_jit,
+    open_job,
 )
 from txl_tf.training.step import StepOptions, compute_gradients
 from txl_tf.training.trainer import ADVICE, DTYPE_POLICIES, check_batch
@@ -29,26 +25,19 @@ from txl_tf.training.trainer import ADVICE, DTYPE_POLICIES, check_batch
 _FLOAT_BYTES = 4
 
 
-def describe_dry_run(
-    options: flags.FlagValues,
-    run_options: RunOptions,
-    records: Records,
-    config: RunConfig,
-    n_replicas: int | None,
-) -> Iterator[str]:
-    """Yields lines about what the training would do and need."""
-    config = resolve_jit(config)
-    training, model_dir = config.training, options.model_dir
-    found = check_run_folder(model_dir, config, records.vocabulary)
-    lanes = make_lanes(records, training)
+def describe(job: TrainJob, n_replicas: int | None) -> Iterator[str]:
+    """Yields lines about what a training would do and need; nothing is trained or written.
+
+    `n_replicas` is `None` if it is known only when training starts. The checks are those of
+    `train`.
+    """
+    config, lanes, found, other_records = open_job(job)
+    training, options, model_dir = config.training, job.options, job.model_dir
     check_batch(training, n_replicas or 1)
     checkpoints = list_checkpoints(model_dir)
     first_step = checkpoints[-1][0] if checkpoints else 0
     check_steps(model_dir, first_step, training)
     parts = count_by_part(config.model)
-    change = describe_other_records(
-        model_dir, records, training, are_accepted=options.accept_other_records
-    )
     yield "A dry run: nothing is trained or written."
     yield (
         f"parameters  {sum(parts.values()):,}: "
@@ -69,14 +58,13 @@ def describe_dry_run(
         f"run         step {first_step:,} to {training.train_steps:,}: {n_tokens:,} tokens, "
         f"{epochs:,.2f} epochs, {describe_epoch(lanes)}"
     )
-    yield f"start       {_describe_start(options, training, checkpoints)}"
+    yield f"start       {_describe_start(job.warm_start_path, training, checkpoints)}"
     changes = describe_changes(first_step, found.training, training) if found else {}
-    changes |= {"records": change} if change else {}
+    changes |= {"records": other_records} if other_records else {}
     for subject, change in changes.items():
         yield f"{subject:<12}{change}"
-    yield f"saves       every {run_options.save_steps:,} steps and at the end, to {model_dir}"
-    evaluations = _describe_evaluations(run_options, records, config, at_end=options.do_eval)
-    yield f"evaluation  {evaluations}"
+    yield f"saves       every {options.save_steps:,} steps and at the end, to {model_dir}"
+    yield f"evaluation  {_describe_evaluations(job)}"
 
 
 def _describe_memory(
@@ -132,7 +120,7 @@ def compile_activations(
     seconds, and the memory of the weights.
     """
     # TensorFlow installs it, but does not export it.
-    from tensorflow.compiler.xla.service import hlo_pb2  # noqa: TID251
+    from tensorflow.compiler.xla.service import hlo_pb2
 
     policy = DTYPE_POLICIES[training.precision]
     model = make_model(model_config, seed=training.seed, remat=training.remat, dtype=policy)
@@ -168,32 +156,30 @@ def _describe_replicas(n_lanes: int, n_replicas: int | None) -> str:
 
 
 def _describe_start(
-    options: flags.FlagValues, training: TrainConfig, checkpoints: list[tuple[int, str]]
+    warm_start_path: str | None, training: TrainConfig, checkpoints: list[tuple[int, str]]
 ) -> str:
     if checkpoints:
         step, path = checkpoints[-1]
         if step == training.train_steps:
             return f"all {step:,} steps are done, in {path}"
         return f"restores {path}"
-    if options.warm_start_path is None:
+    if warm_start_path is None:
         return f"new weights, seed {training.seed}"
-    return f"the weights of {options.warm_start_path}"
+    return f"the weights of {warm_start_path}"
 
 
-def _describe_evaluations(
-    options: RunOptions, records: Records, config: RunConfig, *, at_end: bool
-) -> str:
+def _describe_evaluations(job: TrainJob) -> str:
     times = []
-    if options.eval_every:
-        times.append(f"every {options.eval_every:,} steps and at the end")
-    if at_end:
+    if job.options.eval_every:
+        times.append(f"every {job.options.eval_every:,} steps and at the end")
+    if job.is_evaluated:
         times.append("after training")
     if not times:
         return "none"
-    n_tokens = len(records.split(options.eval_split)) - 1
+    split = job.options.eval_split
     return (
-        f"{', '.join(times)}: {n_tokens:,} tokens of {options.eval_split} with "
-        f"{describe_evaluation(config.evaluation)}"
+        f"{', '.join(times)}: {len(job.records.split(split)) - 1:,} tokens of {split} with "
+        f"{describe_evaluation(job.config.evaluation)}"
     )
 
 
