@@ -6,8 +6,8 @@ import json
 import re
 import reprlib
 import sys
-from collections.abc import Mapping
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
 from txl_tf.errors import UserError
 
@@ -32,10 +32,24 @@ def list_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[
     ]
 
 
+class Range(NamedTuple):
+    """The values that a real number may have, and the rule that names them after "must"."""
+
+    contains: Callable[[float], bool]
+    rule: str
+
+
+POSITIVE = Range(lambda value: value > 0, "be positive")
+NOT_NEGATIVE = Range(lambda value: value >= 0, "not be negative")
+SHARE = Range(lambda value: 0 <= value <= 1, "be in [0, 1]")
+RATE = Range(lambda value: 0 <= value < 1, "be in [0, 1)")
+
+
 class Rules(TypedDict, total=False):
     """The possible values of a config's field, and how its flag is listed."""
 
     choices: tuple[str, ...]  # of a text
+    range: Range  # of a real number; any finite one if it is missing
     lower_bound: int  # of an integer
     upper_bound: int  # of an integer; `MAX_INTEGER` if it is missing
     kind: type  # of the flag, if the default does not show it
@@ -115,7 +129,7 @@ class Config:
                     field.name, rules["lower_bound"], rules.get("upper_bound", MAX_INTEGER)
                 )
             elif field.type is float:
-                self._check_real(field.name)
+                self._check_real(field.name, rules.get("range"))
             elif field.type is bool:
                 is_boolean = isinstance(getattr(self, field.name), bool)
                 self._check(is_boolean, f"`{field.name}` must be true or false")
@@ -133,8 +147,10 @@ class Config:
         self._check(is_integer and value >= minimum, f"`{name}` must be an integer >= {minimum}")
         self._check(value <= maximum, f"`{name}` must be an integer <= {maximum}")
 
-    def _check_real(self, name: str) -> None:
+    def _check_real(self, name: str, allowed: Range | None) -> None:
         value = getattr(self, name)
         is_real = isinstance(value, int | float) and not isinstance(value, bool)
         is_finite = is_real and abs(value) <= sys.float_info.max
         self._check(is_finite, f"`{name}` must be a finite number")
+        if allowed is not None:
+            self._check(allowed.contains(value), f"`{name}` must {allowed.rule}")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from txl_tf.config.base import Config, define_field, document_fields
+from txl_tf.config.base import NOT_NEGATIVE, POSITIVE, Config, define_field, document_fields
 
 # The default rates of each rule.
 # The epsilon of `sgd` has no effect.
@@ -38,16 +38,23 @@ class DynamicConfig(Config):
 
     rule: str = define_field("rms", "Rule of the steps.", choices=DYNAMIC_RULES)
     learning_rate: float = define_field(
-        None, "Learning rate (eta); 0 for an ordinary, static evaluation.", kind=float
+        None,
+        "Learning rate (eta); 0 for an ordinary, static evaluation.",
+        kind=float,
+        range=NOT_NEGATIVE,
     )
     decay: float = define_field(
-        None, "Rate at which weights return to those of the run (lambda); 0 for never.", kind=float
+        None,
+        "Rate at which weights return to those of the run (lambda); 0 for never.",
+        kind=float,
+        range=NOT_NEGATIVE,
     )
     epsilon: float = define_field(
         None,
         "Constant added to the root mean square of the gradients in rms. It bounds the "
         "steps of weights that the training split hardly uses.",
         kind=float,
+        range=POSITIVE,
     )
     n_batches: int = define_field(
         200,
@@ -78,9 +85,6 @@ class DynamicConfig(Config):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, rate)  # the class is frozen
         self._check_fields()
-        for name in ("learning_rate", "decay"):
-            self._check(getattr(self, name) >= 0, f"`{name}` must not be negative")
-        self._check(self.epsilon > 0, "`epsilon` must be positive")
         if self.rule == "sgd":
             self._check(self.decay <= 1, "`decay` must be at most 1 with sgd")
             unused = {"epsilon": rates["epsilon"], "n_batches": type(self).n_batches}

@@ -5,7 +5,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from txl_tf.config.base import Config, define_field, describe, document_fields
+from txl_tf.config.base import POSITIVE, RATE, Config, define_field, describe, document_fields
 from txl_tf.config.encodings import ENCODINGS
 from txl_tf.config.parameters import count_by_part
 from txl_tf.errors import UserError
@@ -106,27 +106,37 @@ class ModelConfig(Config):
         True, "Project bins of width D too; matters only with div_val > 1.", rare=True
     )
     dropout: float = define_field(
-        0.1, "Rate of all dropout for which no field below has another rate."
+        0.1,
+        "Rate of all dropout for which no field below has another rate.",
+        range=RATE,
     )
-    dropatt: float = define_field(0.1, "Rate of the dropout of the attention weights.")
+    dropatt: float = define_field(0.1, "Rate of the dropout of the attention weights.", range=RATE)
     init: str = define_field(
         "normal", "Distribution of the initial weights.", choices=INITIALIZERS, rare=True
     )
     init_std: float = define_field(
-        0.02, "Standard deviation of the weights with init=normal.", rare=True
+        0.02,
+        "Standard deviation of the weights with init=normal.",
+        range=POSITIVE,
+        rare=True,
     )
     proj_init_std: float = define_field(
         0.01,
         "Standard deviation of the projections of embedding and softmax with init=normal.",
+        range=POSITIVE,
         rare=True,
     )
     init_range: float = define_field(
-        0.1, "With init=uniform, weights lie in (-init_range, init_range).", rare=True
+        0.1,
+        "With init=uniform, weights lie in (-init_range, init_range).",
+        range=POSITIVE,
+        rare=True,
     )
     layer_norm_epsilon: float = define_field(
         1e-12,
         "Constant that LayerNorm adds to the variance: 1e-12 in the 2019 release, 1e-5 in "
         "Hugging Face transformers.",
+        range=POSITIVE,
         rare=True,
     )
     model_type: str = define_field(
@@ -140,6 +150,7 @@ class ModelConfig(Config):
         0.0,
         "Rate at which words are dropped: rows of the embedding's tables, with one mask for all "
         "lanes that are computed at once. The softmax keeps its rows.",
+        range=RATE,
         rare=True,
     )
     input_dropout: float = define_field(
@@ -148,7 +159,10 @@ class ModelConfig(Config):
         rare=True,
     )
     qkv_dropout: float = define_field(
-        0.0, "Rate of the dropout of queries, keys and values, memory included.", rare=True
+        0.0,
+        "Rate of the dropout of queries, keys and values, memory included.",
+        range=RATE,
+        rare=True,
     )
     output_dropout: float = define_field(
         -1.0,
@@ -193,8 +207,6 @@ class ModelConfig(Config):
             "encoding",
         )
         self._check_dropout()
-        for name in ("init_std", "proj_init_std", "init_range", "layer_norm_epsilon"):
-            self._check(getattr(self, name) > 0, f"`{name}` must be positive")
         if self.is_recurrent:
             for name in _NOT_OF_RECURRENT:
                 is_default = getattr(self, name) == getattr(type(self), name)
@@ -202,8 +214,6 @@ class ModelConfig(Config):
                 self._check(is_default, rule)
 
     def _check_dropout(self) -> None:
-        for name in ("dropout", "dropatt", "word_dropout", "qkv_dropout"):
-            self._check(0 <= getattr(self, name) < 1, f"`{name}` must be in [0, 1)")
         for name in ("input_dropout", "output_dropout"):
             is_rate = 0 <= getattr(self, name) < 1 or getattr(self, name) == -1
             self._check(is_rate, f"`{name}` must be in [0, 1), or -1 for that of `dropout`", name)

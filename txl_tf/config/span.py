@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from txl_tf.config.base import Config, define_field, describe, document_fields
+from txl_tf.config.base import POSITIVE, Config, define_field, describe, document_fields
 
 MAX_LANES = 2**20  # far beyond the capacity of any device
 
@@ -107,9 +107,9 @@ class EvalConfig(ReadingConfig):
         1.0,
         "Temperature of the softmax in evaluation and scoring, by which logits are divided; above "
         "1 it suits a model that is surer than it should be. Needs a softmax without cutoffs.",
+        range=POSITIVE,
         rare=True,
     )
 
     def __post_init__(self) -> None:
         self._check_reading()
-        self._check(self.temperature > 0, "`temperature` must be positive")

@@ -4,7 +4,15 @@ import dataclasses
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from txl_tf.config.base import Config, define_field, document_fields
+from txl_tf.config.base import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    RATE,
+    SHARE,
+    Config,
+    define_field,
+    document_fields,
+)
 from txl_tf.config.span import MAX_LANES, ReadingConfig
 from txl_tf.config.stages import find_longest, find_shortest, make_stages
 
@@ -54,7 +62,9 @@ class TrainConfig(ReadingConfig):
         UserError: If a value is out of its range.
     """
 
-    learning_rate: float = define_field(2.5e-4, "Peak of the learning rate schedule.")
+    learning_rate: float = define_field(
+        2.5e-4, "Peak of the learning rate schedule.", range=POSITIVE
+    )
     warmup_steps: int = define_field(0, "Steps of linear warm-up from 0.", lower_bound=0)
     train_steps: int = define_field(
         100_000,
@@ -62,9 +72,12 @@ class TrainConfig(ReadingConfig):
         lower_bound=1,
     )
     min_lr_ratio: float = define_field(
-        0.004, "Last learning rate as a fraction of the peak.", rare=True
+        0.004,
+        "Last learning rate as a fraction of the peak.",
+        range=SHARE,
+        rare=True,
     )
-    clip: float = define_field(0.25, "Global norm to which gradients are clipped.")
+    clip: float = define_field(0.25, "Global norm to which gradients are clipped.", range=POSITIVE)
     train_batch_size: int = define_field(
         60,
         "Number of lanes B over all replicas, which are texts read in parallel.",
@@ -104,11 +117,13 @@ class TrainConfig(ReadingConfig):
     weight_decay: float = define_field(
         0.0,
         f"Weight decay of {', '.join(_DECAYING)}, times the learning rate; for matrices only.",
+        range=NOT_NEGATIVE,
     )
     ema: float = define_field(
         0.0,
         "Decay per step of an exponential moving average of the weights, which evaluations "
         "then use; 0 for none.",
+        range=RATE,
     )
     remat: bool = define_field(
         False,
@@ -125,23 +140,27 @@ class TrainConfig(ReadingConfig):
         0.0,
         "Activation regularization: this times the mean square of the last hidden states, before "
         "their dropout, is added to the loss that is minimized, not to the reported one.",
+        range=NOT_NEGATIVE,
         rare=True,
     )
     tar: float = define_field(
         0.0,
         "Temporal activation regularization: the same for the differences of the last hidden "
         "states from one position to the next.",
+        range=NOT_NEGATIVE,
         rare=True,
     )
     l2: float = define_field(
         0.0,
         "L2 regularization: this times each weight is added to its clipped gradient. Unlike "
         "weight_decay it applies to all weights, and Adam scales it like gradients.",
+        range=NOT_NEGATIVE,
         rare=True,
     )
     embed_lr_ratio: float = define_field(
         1.0,
         "Learning rate of the embedding's tables as a fraction of that of the other weights.",
+        range=POSITIVE,
         rare=True,
     )
     extra_len: int = define_field(
@@ -163,11 +182,13 @@ class TrainConfig(ReadingConfig):
         "Standard deviation of random segment lengths around tgt_len, at most three of which they "
         "are away. The learning rate of a step is multiplied by length / tgt_len. Needs a mem_len "
         "of 0; 0 for one length.",
+        range=NOT_NEGATIVE,
         rare=True,
     )
     half_len_rate: float = define_field(
         0.0,
         "Share of the segments whose random lengths are drawn around half of tgt_len.",
+        range=RATE,
         rare=True,
     )
     jit: str = define_field(
@@ -227,10 +248,6 @@ class TrainConfig(ReadingConfig):
             "`mem_len` must be 0 with `extra_len`, whose states are computed again instead of kept",
         )
         self._check_random_lengths()
-        for name in ("ar", "tar", "l2"):
-            self._check(getattr(self, name) >= 0, f"`{name}` must not be negative")
-        for name in ("learning_rate", "clip", "embed_lr_ratio"):
-            self._check(getattr(self, name) > 0, f"`{name}` must be positive")
         stages = make_stages(self.tgt_len_schedule, self.tgt_len)
         self._check(
             stages[-1].first_step < self.train_steps,
@@ -249,9 +266,6 @@ class TrainConfig(ReadingConfig):
         )
 
     def _check_random_lengths(self) -> None:
-        self._check(self.tgt_len_std >= 0, "`tgt_len_std` must not be negative")
-        is_share = 0 <= self.half_len_rate < 1
-        self._check(is_share, "`half_len_rate` must be in [0, 1)")
         if not self.has_random_lengths:
             return
         names = ("tgt_len_std", "half_len_rate")
@@ -268,14 +282,12 @@ class TrainConfig(ReadingConfig):
         )
 
     def _check_optimizer(self) -> None:
-        self._check(self.weight_decay >= 0, "`weight_decay` must not be negative")
         self._check(
             OPTIMIZERS[self.optimizer].has_decay or not self.weight_decay,
             f"`weight_decay` must be 0 with {self.optimizer}; {', '.join(_DECAYING)} support it",
             "weight_decay",
             "optimizer",
         )
-        self._check(0 <= self.ema < 1, "`ema` must be in [0, 1)")
         self._check(
             not (self.ema and self.average_from),
             "`ema` and `average_from` cannot be used together: evaluations use one average",
@@ -285,7 +297,6 @@ class TrainConfig(ReadingConfig):
         )
 
     def _check_schedule(self) -> None:
-        self._check(0 <= self.min_lr_ratio <= 1, "`min_lr_ratio` must be in [0, 1]")
         self._check(
             self.warmup_steps <= self.train_steps, "`train_steps` must be at least `warmup_steps`"
         )
@@ -354,7 +365,9 @@ class RunOptions(Config):
         rare=True,
     )
     max_hours: float = define_field(
-        0.0, "Hours after which a run saves and stops; started again, it continues. 0 for no limit."
+        0.0,
+        "Hours after which a run saves and stops; started again, it continues. 0 for no limit.",
+        range=NOT_NEGATIVE,
     )
     stop_step: int = define_field(
         0,
@@ -365,7 +378,6 @@ class RunOptions(Config):
 
     def __post_init__(self) -> None:
         self._check_fields()
-        self._check(self.max_hours >= 0, "`max_hours` must not be negative")
         self._check(self.eval_every > 0 or not self.patience, "`patience` needs `eval_every`")
 
     def without_limits(self) -> "RunOptions":

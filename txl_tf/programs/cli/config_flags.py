@@ -65,6 +65,7 @@ def define_field_flag(
     if kind is tuple:
         default, kind = list(default), list
     rules = {"default": default, "kind": kind} | dict(field.metadata) | rules
+    rules.pop("range", None)  # the config checks it
     define_flag(options, name, help_text=f"{before}{rules.pop('help')}{after}", **rules)
 
 
