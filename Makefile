@@ -62,7 +62,7 @@ test-slow: .venv/installed-dev
 test-all: test test-slow
 
 # What only the extras can import.
-EXTRA_MODULES := $(addprefix txl_tf/,exports/onnx_graph.py apps)
+EXTRA_MODULES := txl_tf/apps
 # The extras have an environment of their own: what they need may be older than what others need.
 test-extras: .venv-extras/installed
 	.venv-extras/bin/python -m pytest $(WORKERS) $(RESULTS)/extras.xml tests/extras $(EXTRA_MODULES)

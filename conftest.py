@@ -3,7 +3,7 @@
 import importlib.util
 
 _NEEDED = {
-    "txl_tf/exports/onnx_graph.py": "tf2onnx",
+    "txl_tf/apps/onnx_graph.py": "tf2onnx",
     "txl_tf/apps/beam/*": "apache_beam",
     "txl_tf/apps/lm_eval.py": "lm_eval",
     "txl_tf/apps/server/*": "starlette",

@@ -13,19 +13,20 @@ from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.records.reading import open_records
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.exports.export_mixin import ExportMixin
-from txl_tf.exports.hub_folder import fetch_model, is_hub_address
+from txl_tf.exports.run_folder import save_run
+from txl_tf.exports.saved_model_export import export_saved_model
 from txl_tf.generation.generation_mixin import GenerationMixin
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.text_encoder import TextEncoder, check_list
 from txl_tf.models.architecture import check_transformer, make_model
 from txl_tf.models.compilation import Recent
 from txl_tf.models.quantization import get_kernel_dtype, quantize
-from txl_tf.models.segment_model import SegmentModel
+from txl_tf.models.segment_model import SegmentModel, refuse
 from txl_tf.pretrained import find_pretrained
 from txl_tf.runs.checkpoint_files import read_step
 from txl_tf.runs.checkpoint_reader import load_choice
 from txl_tf.runs.folder import name_records, read_run_config, read_run_vocabulary
+from txl_tf.runs.hub_download import fetch_model, is_hub_address
 from txl_tf.scoring.checkpoints import check_records
 from txl_tf.scoring.dynamic_evaluation import make_adapting_reader
 from txl_tf.scoring.evaluator import Evaluator
@@ -36,7 +37,7 @@ from txl_tf.scoring.text_scores import TextScore, TextTotals
 _MOST_KEPT = 8  # scorers, and generators, of the settings that were used last
 
 
-class LanguageModel(GenerationMixin, ExportMixin):
+class LanguageModel(GenerationMixin):
     """A language model that scores and continues texts; `txl_tf.load` loads one.
 
     All arguments except `records_dir` are also attributes.
@@ -180,6 +181,67 @@ class LanguageModel(GenerationMixin, ExportMixin):
         self.model = quantize(self.model, dtype)
         self._generators.clear()
         self._scorers.clear()
+
+    def save(self, folder: str | os.PathLike[str], *, safetensors: str | None = None) -> None:
+        """Writes a run folder with only the weights, completely or not at all.
+
+        The folder can be moved, and loaded with `load`.
+
+        Args:
+            folder: A folder on this machine, which must be new or empty.
+            safetensors: "float32" or "float16": write the weights as safetensors in this dtype,
+                beside config and vocabulary, as on the Hugging Face Hub. `None` for a checkpoint of
+                TensorFlow.
+
+        Raises:
+            UserError: If the folder is not empty or cannot be written, the model is quantized, or
+                there is no such dtype.
+        """
+        save_run(self, folder, safetensors=safetensors)
+
+    def export(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        format: str = "saved_model",  # noqa: A002  as the flag
+        precision: str | None = None,
+        batch_size: int | None = None,
+        tgt_len: int | None = None,
+        mask_empty_memory: bool = True,
+    ) -> tuple[str, ...]:
+        """Writes a SavedModel, which scores and generates in any process with TensorFlow.
+
+        It scores like `score`, with the softmax temperature of the evaluation config.
+        `txl_tf.apps.step_files.export_step` writes LiteRT and ONNX files.
+
+        Args:
+            folder: A folder on this machine, which must be new or empty.
+            format: "saved_model".
+            precision: That of the model or `None`; see `quantize`.
+            batch_size: Number of texts to read at once; more texts need more memory. `None` for 8.
+            tgt_len: Segment length; `None` for that of the evaluation config.
+            mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019
+                release attends to them as zeros.
+
+        Returns:
+            The names of the signatures, described in docs/savedmodel.md. Without a vocabulary they
+            take only ids.
+
+        Raises:
+            UserError: If an argument is out of its range or has no effect, a SavedModel cannot hold
+                the model, or the folder is not empty or cannot be written. Nothing is left behind.
+        """
+        return export_saved_model(
+            self,
+            folder,
+            format=format,
+            precision=precision,
+            batch_size=batch_size,
+            tgt_len=tgt_len,
+            mask_empty_memory=mask_empty_memory,
+        )
+
+    push_to_hub = refuse("txl_tf.apps.hub_upload.push_to_hub(lm, NAME) uploads a `{}`")
 
     @property
     def config(self) -> ModelConfig:

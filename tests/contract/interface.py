@@ -6,6 +6,7 @@ python -m tests.contract.interface > tests/contract/interface.txt
 import functools
 import importlib
 import inspect
+import pkgutil
 import sys
 import typing
 
@@ -13,6 +14,8 @@ import typing
 PACKAGES = ("txl_tf", *(f"txl_tf.{name}" for name in ("config", "data", "layers", "release")))
 PACKAGES += ("txl_tf.training",)
 FUNCTIONS = ("txl_tf.presets.get", "txl_tf.presets.model", "txl_tf.presets.names")
+FUNCTIONS += ("txl_tf.apps.hub_upload.push_to_hub", "txl_tf.apps.hub_upload.write_card")
+FUNCTIONS += ("txl_tf.apps.step_files.export_step",)
 # All of their public members, too.
 CLASSES = ("txl_tf.LanguageModel", "txl_tf.data.Records", "txl_tf.data.Split")
 CLASSES += ("txl_tf.data.Vocabulary",)
@@ -20,14 +23,6 @@ MEMBERS = {
     "txl_tf.TransformerXL": ("call", "initial_memory", "log_probs", "nll", "reset_memory"),
     "txl_tf.ModelConfig": ("count_parameters", "from_json", "to_json"),
 }
-
-
-def find(path):
-    """Returns the object at a path such as "txl_tf.data.Records"."""
-    value = importlib.import_module("txl_tf")
-    for name in path.split(".")[1:]:
-        value = getattr(value, name)
-    return value
 
 
 def describe(path, value):
@@ -53,10 +48,10 @@ def list_interface():
         for name in sorted(set(module.__all__) - {"__version__"}):
             yield describe(f"{package}.{name}", getattr(module, name))
     for path in FUNCTIONS:
-        yield describe(path, find(path))
+        yield describe(path, pkgutil.resolve_name(path))
     for path in (*CLASSES, *MEMBERS):
-        yield from list_members(path, find(path), MEMBERS.get(path))
-    generation = find("txl_tf.LanguageModel.start")
+        yield from list_members(path, pkgutil.resolve_name(path), MEMBERS.get(path))
+    generation = pkgutil.resolve_name("txl_tf.LanguageModel.start")
     yield from list_members("Session", typing.get_type_hints(generation)["return"])
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import txl_tf
 from tests.contract.formats import describe_formats, list_keys
+from txl_tf.apps.hub_upload import push_to_hub
 
 KEPT = json.loads(Path(__file__).with_name("formats.json").read_text())
 
@@ -25,7 +26,7 @@ def test_a_model_on_the_hub_keeps_its_files(hub):
     model = txl_tf.ModelConfig(n_token=2, n_layer=1, d_model=4, d_embed=4, n_head=1, d_head=4)
     vocabulary = txl_tf.data.Vocabulary("char", ("a", "b"))
     lm = txl_tf.LanguageModel(txl_tf.TransformerXL(model), vocabulary, txl_tf.EvalConfig())
-    lm.push_to_hub("user/model")
+    push_to_hub(lm, "user/model")
     (files,) = (commit for commit in hub.repositories["user/model"].commits.values() if commit)
     assert sorted(files) == ["README.md", "config.json", "model.safetensors", "vocabulary.json"]
     assert list_keys(files["config.json"]) == KEPT["config.json"]

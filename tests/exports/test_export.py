@@ -12,7 +12,6 @@ from tables import slow_after
 import txl_tf.programs.export
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.exports.saved_model_export import export_saved_model
 from txl_tf.exports.saved_model_scorer import SavedModelScorer
 from txl_tf.models.cached_model import CachedModel
 
@@ -302,9 +301,9 @@ def test_a_mixed_policy_is_exported(tmp_path):
     )
     model = txl_tf.TransformerXL(config, seed=1, dtype="mixed_bfloat16")
     span, ids = txl_tf.AttentionSpan(11), np.random.default_rng(3).integers(0, 23, (2, 5), "int32")
-    names = export_saved_model(
-        str(tmp_path / "out"), CachedModel(model, span, 5), None, batch_size=8, origin={}
-    )
+    evaluation = txl_tf.EvalConfig(tgt_len=5, mem_len=11)
+    lm = txl_tf.LanguageModel(model, None, evaluation)
+    names = lm.export(tmp_path / "out", mask_empty_memory=False)
     assert names == ("score_ids", "initial_memory", "step")
     loaded = tf.saved_model.load(str(tmp_path / "out"))
     found = loaded.signatures["score_ids"](ids=tf.constant(ids), lengths=tf.constant([5, 5]))

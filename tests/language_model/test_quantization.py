@@ -8,7 +8,6 @@ from golden_cases import load_case
 from tables import slow_after
 
 import txl_tf
-from txl_tf.exports.saved_model_export import export_saved_model
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.session import Session
@@ -125,9 +124,9 @@ def test_a_few_int8_texts_are_those_drawn_alone():
 def test_int8_is_smaller_and_exports(tmp_path):
     model, ids = load("word_large")
     packed = quantize(model, "int8")
-    export_saved_model(
-        str(tmp_path / "int8"), CachedModel(packed, SPAN, 8), None, batch_size=8, origin={}
-    )
+    evaluation = txl_tf.EvalConfig(tgt_len=8, **SPAN.to_json())
+    lm = txl_tf.LanguageModel(packed, None, evaluation)
+    lm.export(tmp_path / "int8", mask_empty_memory=False)
     size = sum(file.stat().st_size for file in (tmp_path / "int8" / "variables").iterdir())
     n_float_bytes, n_kernel_bytes = (
         4 * sum(np.size(weight) for weight in weights) for weights in (model.weights, model.kernels)

@@ -1,1 +1,1 @@
-"""Applications on top of the public interface: a server, Beam pipelines, pages, harness."""
+"""Applications on top of the public interface: a server, Beam pipelines, harness, files, Hub."""

@@ -1,4 +1,8 @@
-"""The facts about each position encoding; `txl_tf.layers.encodings` computes them."""
+"""The facts about each position encoding.
+
+`txl_tf.layers.encodings` computes the paper's, and `txl_tf.lab.encodings` the others. Their classes
+need Keras, and configs do not.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,8 +16,6 @@ class EncodingFacts(NamedTuple):
     text: str  # what it is, for `--helpfull`
     # The shapes of its weights by name, without those in the layers.
     list_weights: Callable[[ModelConfig], dict[str, tuple[int, ...]]] = lambda model: {}
-    # The width W of the product of a query and a position.
-    get_width: Callable[[ModelConfig], int] = lambda model: model.d_head
     projects_positions: bool = False  # each attention has the kernel W_r
     has_table: bool = False  # it has a learned row for each of `n_positions` positions
     encodes_places: bool = False  # in the segment, so that there can be no memory
@@ -42,16 +44,12 @@ ENCODINGS = {
     "shaw_biased": EncodingFacts(
         "the same as in the PyTorch code of 2019",
         _list_biased_table,
-        get_width=lambda model: model.d_head + 1,
         has_table=True,
     ),
-    "sinusoid": EncodingFacts(
-        "without memory, Vaswani et al. 2017", get_width=lambda model: 0, encodes_places=True
-    ),
+    "sinusoid": EncodingFacts("without memory, Vaswani et al. 2017", encodes_places=True),
     "learned": EncodingFacts(
         "without memory, Al-Rfou et al. 2018",
         lambda model: {"place_table": (model.n_layer, model.n_positions, model.d_model)},
-        get_width=lambda model: 0,
         has_table=True,
         encodes_places=True,
     ),

@@ -1,1 +1,1 @@
-"""Models in other formats: SavedModels, steps for LiteRT and ONNX, folders of the Hub."""
+"""Models for other places and processes: run folders and SavedModels."""

@@ -3,24 +3,24 @@
 from importlib.metadata import version
 from typing import Any
 
-from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.models.cached_model import CachedModel
 from txl_tf.models.quantization import get_kernel_dtype
 from txl_tf.version import __version__
 
 FORMAT_VERSION = 1  # in `txl_tf.json` and `model.json`
 
+LanguageModel = Any  # `txl_tf.LanguageModel`, which imports this folder
 
-def describe_model(
-    cached: CachedModel, vocabulary: Vocabulary | None, origin: dict[str, Any]
-) -> dict[str, Any]:
-    """Returns the facts about a model, as JSON."""
-    model = cached.model
+
+def describe_model(lm: LanguageModel, cached: CachedModel) -> dict[str, Any]:
+    """Returns the facts about a model and how it reads, as JSON."""
+    model, vocabulary = cached.model, lm.vocabulary
     packages = ("tensorflow", "keras", "tensorflow-text")
     return {
         "format_version": FORMAT_VERSION,
         "versions": {"txl_tf": __version__, **{name: version(name) for name in packages}},
-        **origin,
+        "dataset": lm.dataset,
+        "step": lm.step,
         "model": model.config.to_json(),
         "parameters": model.config.count_parameters(),
         "dtype_policy": model.dtype_policy.name,

@@ -1,5 +1,6 @@
 """Exports a SavedModel, which scores and generates in a process without txl_tf."""
 
+import dataclasses
 import os
 from typing import Any
 
@@ -8,29 +9,48 @@ import tensorflow as tf
 from txl_tf.config import EvalConfig
 from txl_tf.data.files import write_json, write_text
 from txl_tf.data.temporary_folders import write_aside
-from txl_tf.data.text.vocabulary import CHARACTER_LEVELS, Vocabulary
-from txl_tf.errors import explain_errors
-from txl_tf.exports.description import describe_model
+from txl_tf.data.text.vocabulary import CHARACTER_LEVELS
+from txl_tf.errors import UserError, check_integer, explain_errors
+from txl_tf.exports.description import LanguageModel, describe_model
 from txl_tf.exports.saved_model import ServedModel
-from txl_tf.models.cached_model import CachedModel
+from txl_tf.models.architecture import check_transformer
+from txl_tf.models.cached_model import make_cached
+from txl_tf.models.quantization import get_kernel_dtype
 from txl_tf.scoring.checkpoints import describe_span
 
 _INFO_NAME, _ASSET_NAME, _CARD_NAME = "txl_tf.json", "vocabulary.json", "README.md"
 
 
 def export_saved_model(
-    out: str,
-    cached: CachedModel,
-    vocabulary: Vocabulary | None,
+    lm: LanguageModel,
+    folder: str | os.PathLike[str],
     *,
-    batch_size: int,
-    origin: dict[str, Any],
+    format: str,  # noqa: A002  as the flag
+    precision: str | None,
+    batch_size: int | None,
+    tgt_len: int | None,
+    mask_empty_memory: bool,
 ) -> tuple[str, ...]:
-    """Writes a SavedModel, completely or not at all, and returns the names of its signatures.
-
-    `batch_size` is the number of texts to read at once; `origin` holds further facts to store.
-    """
-    cached.model.config.check_memory("a SavedModel")
+    """Writes a SavedModel, completely or not at all; see `LanguageModel.export`."""
+    check_transformer(lm.config, "an export")
+    if format != "saved_model":
+        raise UserError(
+            "`format` must be 'saved_model'; txl_tf.apps.step_files.export_step(lm, FOLDER, "
+            f"format=...) writes LiteRT and ONNX files. Received: {format!r}"
+        )
+    kernel_dtype = get_kernel_dtype(lm.model)
+    if precision not in (None, kernel_dtype):
+        raise UserError(
+            f"`precision` must be one of {(kernel_dtype,)} with format={format}, whose weights "
+            f"`quantize` rounds. Received: precision={precision!r}"
+        )
+    batch_size = 8 if batch_size is None else batch_size
+    check_integer("batch_size", batch_size, 1)
+    tgt_len = lm.evaluation.tgt_len if tgt_len is None else tgt_len
+    evaluation = dataclasses.replace(lm.evaluation, tgt_len=tgt_len)
+    cached = make_cached(lm.model, evaluation, mask_empty_memory=mask_empty_memory)
+    lm.config.check_memory("a SavedModel")
+    out, vocabulary = os.fspath(folder), lm.vocabulary
     with write_aside(out) as aside:
         served = ServedModel(cached, vocabulary, batch_size)
         signatures = {
@@ -46,7 +66,7 @@ def export_saved_model(
         with explain_errors(f"`{out}` could not be written", tf.errors.OpError, OSError):
             tf.saved_model.save(served, aside, signatures=signatures, options=options)
         info = {
-            **describe_model(cached, vocabulary, origin),
+            **describe_model(lm, cached),
             "batch_size": batch_size,
             "signatures": {name: _describe(signature) for name, signature in signatures.items()},
         }

@@ -12,7 +12,7 @@ from txl_tf.data.lanes.evaluation_lanes import Segment
 from txl_tf.data.text.vocabulary import CHARACTER_LEVELS, Vocabulary
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.exports.description import FORMAT_VERSION
-from txl_tf.exports.hub_folder import is_hub_address
+from txl_tf.runs.hub_download import is_hub_address
 from txl_tf.scoring.scorer import TextScorer
 
 # The axis of each tensor of the memory that counts the rows.

@@ -1,4 +1,4 @@
-"""Position encodings: how attention knows the order of its keys (Dai et al. 2019, table 6).
+"""Position encodings: how attention knows the order of its keys.
 
 The scores of every encoding have the form
 
@@ -6,8 +6,11 @@ The scores of every encoding have the form
 
 An encoding is an object that the model asks for r, u and v, and for what it adds to the inputs. It
 has no weights of its own: `txl_tf.config.encodings` declares them, and the model makes and holds
-them. The product with r has the width of v: q is cut off, or zeros are appended to it.
+them. The product with r has the width W of v: q is cut off, or zeros are appended to it. The
+paper's encoding has W = H, and adds nothing to the inputs; those of its ablations differ.
 """
+
+import importlib
 
 from keras import ops
 
@@ -94,92 +97,15 @@ class RelativeEncoding(Encoding):
     def get_biases(self, model, index):
         part = index if self.config.untie_r else ...
         biases = (model.content_bias, model.position_bias)
-        return tuple(_slice(bias, part, model.compute_dtype) for bias in biases)
-
-
-class ShawEncoding(Encoding):
-    """r is a learned row for each distance, head and layer (Shaw et al. 2018); u = v = 0.
-
-    It has the terms (a) and (b) of the paper's section 3.3. Distances from K - 1 on share a row.
-    """
-
-    def make_positions(self, model, n_keys, *, clamp_len=-1, training=False):
-        largest = self.config.n_positions - 1
-        if clamp_len > 0:
-            largest = min(largest, clamp_len)
-        rows = ops.minimum(ops.arange(n_keys - 1, -1, -1, dtype="int32"), largest)
-        return [
-            ops.take(self.get_table(model, index), rows, axis=0)
-            for index in range(self.config.n_layer)
-        ]
-
-    def get_table(self, model, index):
-        """Returns the rows of a layer, (K, N, W), in the compute dtype."""
-        return _slice(model.distance_table, index, model.compute_dtype)
-
-
-class BiasedShawEncoding(ShawEncoding):
-    """Like `ShawEncoding`, with the bias u of each layer and a learned bias for each distance.
-
-    The authors' PyTorch code of 2019 does this. The bias d of a distance is the last entry of r,
-    and v has a 1 there, so W = H + 1.
-    """
-
-    bias_names = ("content_bias", "distance_bias")
-
-    def get_table(self, model, index):
-        bias = _slice(model.distance_bias, index, model.compute_dtype)
-        return ops.concatenate([super().get_table(model, index), bias[..., None]], axis=-1)
-
-    def get_biases(self, model, index):
-        content_bias = _slice(model.content_bias, index, model.compute_dtype)
-        pointer = ops.eye(1, self.config.d_head + 1, self.config.d_head, model.compute_dtype)
-        return content_bias, ops.tile(pointer, (self.config.n_head, 1))
-
-
-class _PlaceEncoding(Encoding):
-    """Places are added to inputs, and scores have only the term (a): q . k. So W = 0.
-
-    Places are counted from the beginning of the segment, so there can be no memory.
-    """
-
-    def make_positions(self, model, n_keys, *, clamp_len=-1, training=False):
-        empty = ops.zeros((n_keys, self.config.n_head, 0), model.compute_dtype)
-        return [empty] * self.config.n_layer
-
-    def get_biases(self, model, index):
-        zeros, _ = super().get_biases(model, index)
-        return zeros, zeros[:, :0]
-
-
-class SinusoidEncoding(_PlaceEncoding):
-    """Sinusoids of the place are added to the embeddings (Vaswani et al. 2017)."""
-
-    def encode_embeddings(self, hidden):
-        places = make_position_table(ops.shape(hidden)[1], self.config.d_model)[::-1]
-        return hidden + ops.cast(places, hidden.dtype)
-
-
-class LearnedEncoding(_PlaceEncoding):
-    """A learned row for each place and layer is added to its input (Al-Rfou et al. 2018)."""
-
-    def encode_input(self, model, index, hidden):
-        table = _slice(model.place_table, index, hidden.dtype)
-        return hidden + table[: ops.shape(hidden)[1]]
-
-
-_CLASSES = {
-    "relative": RelativeEncoding,
-    "shaw": ShawEncoding,
-    "shaw_biased": BiasedShawEncoding,
-    "sinusoid": SinusoidEncoding,
-    "learned": LearnedEncoding,
-}
+        return tuple(slice_weight(bias, part, model.compute_dtype) for bias in biases)
 
 
 def make_encoding(config):
     """Returns the encoding that a `ModelConfig` names."""
-    return _CLASSES[config.encoding](config)
+    if config.encoding == "relative":
+        return RelativeEncoding(config)
+    # Imported when it is used, because the laboratory lies above this module.
+    return importlib.import_module("txl_tf.lab.encodings").CLASSES[config.encoding](config)
 
 
 def fit_width(states, width):
@@ -190,6 +116,7 @@ def fit_width(states, width):
     return ops.pad(states, [(0, 0)] * (len(states.shape) - 1) + [(0, n_missing)])
 
 
-def _slice(weight, part, dtype):
+def slice_weight(weight, part, dtype):
+    """Returns a part of a weight, such as that of a layer, in a dtype; `...` for all of it."""
     # Always a slice: the gradient of a variable that is passed to `keras.remat` counts twice.
     return ops.cast(ops.convert_to_tensor(weight)[part], dtype)

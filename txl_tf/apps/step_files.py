@@ -1,26 +1,26 @@
 """Exports a model as a LiteRT or ONNX file, with all that a program in any language needs."""
 
+import dataclasses
 import math
 import os
 import tempfile
-from collections.abc import Callable
-from typing import Any
 
 import keras
 import tensorflow as tf
 
 from txl_tf.data.files import access_path, write_json
 from txl_tf.data.temporary_folders import check_new_folder, write_aside
-from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.errors import UserError, explain_errors
+from txl_tf.errors import UserError, check_integer, explain_errors, require_extra
 from txl_tf.exports.description import describe_model
+from txl_tf.language_model import LanguageModel
 from txl_tf.layers.packed_kernel import use_product
-from txl_tf.models.cached_model import CachedModel, CachedState
+from txl_tf.models.architecture import check_transformer
+from txl_tf.models.cached_model import CachedModel, CachedState, make_cached
 from txl_tf.models.quantization import get_kernel_dtype, pack_kernels
 from txl_tf.runs.checkpoint_reader import name_variables
 
-STEP_INPUTS = ("ids", "keys", "values", "length")
-STEP_OUTPUTS = ("log_probabilities", "new_keys", "new_values", "new_length")
+_INPUTS = ("ids", "keys", "values", "length")
+_OUTPUTS = ("log_probabilities", "new_keys", "new_values", "new_length")
 
 
 class TracedStep(tf.Module):
@@ -41,9 +41,9 @@ class TracedStep(tf.Module):
         ids = (batch_size, cached.tgt_len)
         states = (config.n_layer, batch_size, config.n_head, mem_len, config.d_head)
         memory = (states, states, (batch_size,))
-        self.inputs = dict(zip(STEP_INPUTS, (ids, *memory), strict=True))
+        self.inputs = dict(zip(_INPUTS, (ids, *memory), strict=True))
         log_probs = (*ids, config.n_token)
-        self.outputs = dict(zip(STEP_OUTPUTS, (log_probs, *memory), strict=True))
+        self.outputs = dict(zip(_OUTPUTS, (log_probs, *memory), strict=True))
         self._cached = CachedModel(
             pack_kernels(cached.model, "float32", "int8" if precision == "int8" else "float32"),
             cached.span,
@@ -82,7 +82,7 @@ class TracedStep(tf.Module):
         if cached.temperature != 1:
             log_probs = tf.nn.log_softmax(log_probs / cached.temperature)
         memory = (tf.stack(state.keys), tf.stack(state.values), state.filled)
-        return dict(zip(STEP_OUTPUTS, (log_probs, *memory), strict=True))
+        return dict(zip(_OUTPUTS, (log_probs, *memory), strict=True))
 
     def _multiply_rows(self, inputs: tf.Tensor, rows: keras.Variable | tf.Tensor) -> tf.Tensor:
         """Returns the product of inputs (n, K) and rows (L, K) of a `PackedKernel`."""
@@ -98,42 +98,75 @@ _MAX_BYTES = 2**31  # both formats hold less
 
 
 def export_step(
-    out: str,
-    cached: CachedModel,
-    vocabulary: Vocabulary | None,
+    lm: LanguageModel,
+    folder: str | os.PathLike[str],
     *,
-    file_format: str,
-    make_file: Callable[[TracedStep, str], bytes],
-    precision: str,
-    batch_size: int,
-    origin: dict[str, Any],
+    format: str,  # noqa: A002  as the flag
+    precision: str = "float32",
+    batch_size: int = 1,
+    tgt_len: int = 1,
+    mask_empty_memory: bool = True,
 ) -> tuple[str, ...]:
-    """Writes the step of a model, completely or not at all, and returns the names of the files.
+    """Writes the model as one function in a file, completely or not at all.
 
-    The step reads `batch_size` rows of the model's `tgt_len` tokens; `make_file` returns the
-    content of a file that stores matrices in the dtype `precision`; `origin` holds further facts to
-    store. See docs/onnx-litert.md.
+    The function reads tokens and a memory, and returns the log-probabilities of the next tokens and
+    the new memory; see docs/onnx-litert.md. It scores like `LanguageModel.score`, with the softmax
+    temperature of the evaluation config.
+
+    Args:
+        lm: The model. It may not be quantized.
+        folder: A folder on this machine, which must be new or empty.
+        format: "litert" or "onnx"; "onnx" needs the extra `onnx`.
+        precision: The dtype in which the file stores matrices: "float32", "float16" or "int8".
+        batch_size: Number of texts to read at once.
+        tgt_len: Number of tokens to read at once.
+        mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019 release
+            attends to them as zeros.
+
+    Returns:
+        The names of the files in the folder.
+
+    Raises:
+        UserError: If an argument is out of its range, the format cannot hold the model, or the
+            folder is not empty or cannot be written. Nothing is left behind.
     """
-    _check_step(cached, file_format, precision)
+    check_transformer(lm.config, "an export")
+    if format not in _MODEL_NAMES:
+        raise UserError(f"`format` must be one of {tuple(_MODEL_NAMES)}. Received: {format!r}")
+    if precision not in _ENTRY_SIZES:
+        raise UserError(
+            f"`precision` must be one of {tuple(_ENTRY_SIZES)} with format={format}. "
+            f"Received: precision={precision!r}"
+        )
+    check_integer("batch_size", batch_size, 1)
+    evaluation = dataclasses.replace(lm.evaluation, tgt_len=tgt_len)
+    cached = make_cached(lm.model, evaluation, mask_empty_memory=mask_empty_memory)
+    _check_step(cached, format, precision)
+    out = os.fspath(folder)
     check_new_folder(out)
     step = TracedStep(cached, batch_size, precision)
-    content = make_file(step, precision)
+    if format == "onnx":
+        with require_extra("onnx", "format=onnx"):
+            from txl_tf.apps.onnx_graph import make_onnx
+        content = make_onnx(step.function, list(step.outputs), precision)
+    else:
+        content = make_litert(step, precision)
     info = {
-        **describe_model(cached, vocabulary, origin),
-        "format": file_format,
+        **describe_model(lm, cached),
+        "format": format,
         "precision": precision,
         "batch_size": batch_size,
         "inputs": step.inputs,
         "outputs": step.outputs,
     }
-    names = [_MODEL_NAMES[file_format], _INFO_NAME]
+    names = [_MODEL_NAMES[format], _INFO_NAME]
     with access_path(out), write_aside(out) as aside:
         with open(os.path.join(aside, names[0]), "wb") as file:
             file.write(content)
         write_json(os.path.join(aside, _INFO_NAME), info)
-        if vocabulary is not None:
+        if lm.vocabulary is not None:
             names.append(_VOCABULARY_NAME)
-            write_json(os.path.join(aside, _VOCABULARY_NAME), vocabulary.to_json())
+            write_json(os.path.join(aside, _VOCABULARY_NAME), lm.vocabulary.to_json())
     return tuple(names)
 
 

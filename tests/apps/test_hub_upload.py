@@ -5,12 +5,11 @@ import pytest
 from small_language_model import WORDS, make_model
 
 import txl_tf
+from txl_tf.apps.hub_upload import push_to_hub, write_card
 from txl_tf.config import TrainConfig
 from txl_tf.data.files import append_json_line
 from txl_tf.errors import UserError
-from txl_tf.exports.hub_folder import Card, write_card
 from txl_tf.programs import score
-from txl_tf.runs.folder import RunConfig
 
 NAME = "user/small-model"
 
@@ -26,7 +25,7 @@ def read_files(hub, name=NAME, revision="main"):
 
 
 def test_a_model_comes_back_as_it_was(hub, lm, monkeypatch):
-    address = lm.push_to_hub(NAME)
+    address = push_to_hub(lm, NAME)
     assert address.startswith(f"{hub.url}/{NAME}/commit/")
     back = txl_tf.load(f"hf://{NAME}")
     assert (back.config, back.evaluation, back.vocabulary) == (
@@ -44,22 +43,22 @@ def test_a_model_comes_back_as_it_was(hub, lm, monkeypatch):
 
 def test_a_model_without_a_vocabulary_comes_back_without_one(hub):
     lm = make_model(7)
-    lm.push_to_hub(NAME)
+    push_to_hub(lm, NAME)
     assert "vocabulary.json" not in read_files(hub)
     assert txl_tf.load(f"hf://{NAME}").vocabulary is None
 
 
 def test_a_branch_and_a_commit_are_loaded_by_their_names(hub, lm):
-    first = lm.push_to_hub(NAME).rpartition("/")[2]
+    first = push_to_hub(lm, NAME).rpartition("/")[2]
     other = make_model(11, vocabulary=WORDS)
-    other.push_to_hub(NAME)
+    push_to_hub(other, NAME)
     assert txl_tf.load(f"hf://{NAME}@{first}").evaluation == lm.evaluation
     loaded = txl_tf.load(f"hf://{NAME}@main").model.weights[0]
     np.testing.assert_array_equal(loaded, other.model.weights[0])
 
 
 def test_a_private_model_is_only_for_those_who_are_signed_in(hub, lm, monkeypatch):
-    lm.push_to_hub(NAME, private=True)
+    push_to_hub(lm, NAME, private=True)
     assert txl_tf.load(f"hf://{NAME}").vocabulary == lm.vocabulary
     monkeypatch.setenv("HF_TOKEN", "another")
     with pytest.raises(UserError, match="there is no such model, or it is private"):
@@ -90,7 +89,7 @@ def test_the_card_tells_how_these_weights_were_evaluated(hub, tmp_path):
         make_record(lm, "test", 11.0, is_whole=False),
     ):
         append_json_line(str(tmp_path / "evaluations.jsonl"), record)
-    lm.push_to_hub(NAME, license="apache-2.0", language="en")
+    push_to_hub(lm, NAME, license="apache-2.0", language="en")
     card = read_files(hub)["README.md"].decode()
     span = f"tgt_len {lm.evaluation.tgt_len}, mem_len {lm.span.mem_len}"
     rows = [line for line in card.splitlines() if line.startswith(("| test", "| valid"))]
@@ -107,29 +106,30 @@ def test_the_card_tells_how_these_weights_were_evaluated(hub, tmp_path):
     assert f'txl_tf.load("hf://{NAME}")' in card
 
 
-@pytest.mark.parametrize(
-    ("facts", "line"),
-    [
-        ({}, "Trained on `text`: 2,000 steps of 10 texts, 640,000 tokens in all, adam."),
-        ({"is_imported": True}, "The weights were imported; their data set is `text`."),
-    ],
-)
-def test_the_card_tells_how_the_weights_were_trained(facts, line):
+def test_the_card_tells_how_the_weights_were_trained():
     lm = make_model(7, vocabulary=WORDS)
-    training = TrainConfig(tgt_len=128, tgt_len_schedule=((2000, 32),), train_batch_size=10)
-    config = RunConfig("text", lm.config, training, lm.evaluation)
-    card = Card(f"hf://{NAME}", config, WORDS, 2000, [], None, None, **facts)
-    assert line in write_card(card).splitlines()
+    lm.dataset, lm.step = "text", 2000
+    lm.training = TrainConfig(tgt_len=128, tgt_len_schedule=((2000, 32),), train_batch_size=10)
+    line = "Trained on `text`: 2,000 steps of 10 texts, 640,000 tokens in all, adam."
+    assert line in write_card(lm, f"hf://{NAME}").splitlines()
+
+
+def test_the_card_of_a_folder_names_folder_and_dtype(lm):
+    card = write_card(lm, "models/books/", dtype="float16")
+    assert "# books" in card.splitlines()
+    assert "weights\nin float16;" in card
+    assert 'txl_tf.load("models/books/")' in card
 
 
 def test_imported_weights_are_known_by_their_folder(hub, tmp_path):
     lm = make_model(7, vocabulary=WORDS)
     lm.run, lm.step = str(tmp_path), 3
-    lm.push_to_hub(NAME)
+    push_to_hub(lm, NAME)
     assert "Trained on" in read_files(hub)["README.md"].decode()
     (tmp_path / "import.json").write_text("{}")
-    lm.push_to_hub(NAME)
-    assert "weights were imported" in read_files(hub)["README.md"].decode()
+    push_to_hub(lm, NAME)
+    card = read_files(hub)["README.md"].decode()
+    assert "The weights were imported; their data set is `unknown`." in card
 
 
 def test_evaluations_of_another_layout_are_told_in_one_line(hub, tmp_path):
@@ -137,15 +137,15 @@ def test_evaluations_of_another_layout_are_told_in_one_line(hub, tmp_path):
     lm.run, lm.checkpoint = str(tmp_path), f"{tmp_path}/checkpoints/ckpt-3"
     append_json_line(str(tmp_path / "evaluations.jsonl"), {"step": 3, "loss": 3.0})
     with pytest.raises(UserError, match=r"evaluations\.jsonl` does not hold evaluations of a run"):
-        lm.push_to_hub(NAME)
+        push_to_hub(lm, NAME)
 
 
 def test_a_quantized_model_is_loaded_but_not_uploaded(hub, lm):
-    lm.push_to_hub(NAME)
+    push_to_hub(lm, NAME)
     small = txl_tf.load(f"hf://{NAME}", precision="int8")
     assert "kernels in int8" in repr(small)
     with pytest.raises(UserError, match="a quantized model cannot be uploaded"):
-        small.push_to_hub(NAME)
+        push_to_hub(small, NAME)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_quantized_model_is_loaded_but_not_uploaded(hub, lm):
     ],
 )
 def test_what_is_not_there_is_one_line(hub, lm, address, message):
-    lm.push_to_hub(NAME)
+    push_to_hub(lm, NAME)
     with pytest.raises(UserError, match=message) as caught:
         txl_tf.load(address)
     assert "\n" not in str(caught.value)
@@ -170,13 +170,13 @@ def test_a_shared_model_has_no_checkpoints():
 
 def test_a_wrong_token_is_one_line(hub, lm):
     with pytest.raises(UserError, match=f"`hf://{NAME}`: ") as caught:
-        lm.push_to_hub(NAME, token="wrong")
+        push_to_hub(lm, NAME, token="wrong")
     assert "\n" not in str(caught.value)
     assert hub.repositories == {}
 
 
 def test_files_that_are_no_model_of_ours_are_refused(hub, lm):
-    lm.push_to_hub(NAME)
+    push_to_hub(lm, NAME)
     repository, whole = hub.repositories[NAME], read_files(hub)
     repository.commit({"config.json": b"{}"}, "main")
     with pytest.raises(UserError, match=r"is no model of txl_tf: it has no model\.safetensors"):
@@ -191,9 +191,9 @@ def test_files_that_are_no_model_of_ours_are_refused(hub, lm):
 
 
 def test_weights_of_another_model_are_refused(hub, lm):
-    lm.push_to_hub(NAME)
+    push_to_hub(lm, NAME)
     files = read_files(hub)
-    make_model(5).push_to_hub(NAME)
+    push_to_hub(make_model(5), NAME)
     other = {**files, "model.safetensors": read_files(hub)["model.safetensors"]}
     hub.repositories[NAME].commit(other, "main")
     with pytest.raises(UserError, match=r"holds the weights of another model: .*5.* and .*7"):
@@ -202,27 +202,13 @@ def test_weights_of_another_model_are_refused(hub, lm):
 
 @pytest.mark.slow
 def test_a_program_takes_an_address_as_its_run(hub, lm, tmp_path, capsys):
-    lm.push_to_hub(NAME)
+    push_to_hub(lm, NAME)
     (tmp_path / "a.txt").write_text("the cat sat\n")
     assert score.main(["score.py", f"--run=hf://{NAME}", str(tmp_path / "a.txt")]) == 0
     nats = float(lm.score(["the cat sat\n"])[0].total_nats)
     assert f"{nats:,.2f}" in capsys.readouterr().out.splitlines()[1].split()
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 0), ("float16", 1e-3)])
-def test_a_folder_of_safetensors_is_loaded_and_scored(lm, tmp_path, capsys, dtype, tolerance):
-    lm.save(tmp_path / "run", safetensors=dtype)
-    back = txl_tf.load(tmp_path / "run")
-    for weight, original in zip(back.model.weights, lm.model.weights, strict=True):
-        np.testing.assert_allclose(weight, original, rtol=tolerance, atol=1e-6 if tolerance else 0)
-    (tmp_path / "a.txt").write_text("the cat\n")
-    assert score.main(["score", f"--run={tmp_path / 'run'}", str(tmp_path / "a.txt")]) == 0
-    assert "a.txt" in capsys.readouterr().out
-    with pytest.raises(UserError, match="holds no checkpoint"):
-        txl_tf.load(tmp_path / "run", checkpoint=3)
-
-
-def test_other_dtypes_of_safetensors_are_refused(lm, tmp_path):
-    with pytest.raises(UserError, match="must be 'float32' or 'float16'"):
-        lm.save(tmp_path / "run", safetensors="int8")
-    assert not list(tmp_path.iterdir())
+def test_the_method_of_older_versions_names_the_function(lm):
+    with pytest.raises(UserError, match=r"txl_tf\.apps\.hub_upload\.push_to_hub\(lm, NAME\)"):
+        lm.push_to_hub(NAME)

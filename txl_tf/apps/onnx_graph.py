@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import onnx
+import tensorflow as tf
 import tf2onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from txl_tf.exports.step_export import STEP_OUTPUTS, TracedStep
 from txl_tf.layers.packed_kernel import quantize_rows
 from txl_tf.version import __version__
 
@@ -15,16 +15,16 @@ OPSET = 17
 _MIN_INT8_SIZE = 1024  # matrices with fewer entries stay float32, as LiteRT's converter decides
 
 
-def make_onnx(step: TracedStep, precision: str) -> bytes:
-    """Returns the content of an ONNX file.
+def make_onnx(function: tf.function, output_names: list[str], precision: str) -> bytes:
+    """Returns the content of an ONNX file, with the outputs of a function in the given order.
 
     With "int8" the inputs of each product are rounded to 8 bits, too, with one scale for all rows.
     """
-    signature = step.function.input_signature
-    model, _ = tf2onnx.convert.from_function(step.function, input_signature=signature, opset=OPSET)
+    signature = function.input_signature
+    model, _ = tf2onnx.convert.from_function(function, input_signature=signature, opset=OPSET)
     outputs = {output.name: output for output in model.graph.output}
     del model.graph.output[:]
-    model.graph.output.extend(outputs[name] for name in STEP_OUTPUTS)
+    model.graph.output.extend(outputs[name] for name in output_names)
     _Matrices(precision).replace(model.graph)
     model.producer_name, model.producer_version = "txl_tf", __version__
     onnx.checker.check_model(model)

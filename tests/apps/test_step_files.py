@@ -1,8 +1,8 @@
 """What the export of a stateless step writes and refuses; no package of a format is needed."""
 
-import functools
 import json
 import sys
+import types
 
 import pytest
 from exported_steps import make_lm
@@ -10,19 +10,19 @@ from small_language_model import WORDS
 from small_lstm import make_model as make_lstm
 
 import txl_tf.programs.export
+from txl_tf.apps import step_files
+from txl_tf.apps.step_files import export_step
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.exports import step_export
-from txl_tf.exports.formats import FORMATS
 
 
 @pytest.fixture
 def quick(monkeypatch):
     """Leaves out the conversion."""
-    for name in ("litert", "onnx"):
-        settings = {"file_format": name, "make_file": lambda step, precision: b"file"}
-        write = functools.partial(step_export.export_step, **settings)
-        monkeypatch.setitem(FORMATS, name, FORMATS[name]._replace(write=write))
+    converter = types.ModuleType("onnx_graph")
+    converter.make_onnx = lambda function, output_names, precision: b"file"
+    monkeypatch.setitem(sys.modules, "txl_tf.apps.onnx_graph", converter)
+    monkeypatch.setattr(step_files, "make_litert", lambda step, precision: b"file")
 
 
 def run(capsys, *arguments):
@@ -32,7 +32,9 @@ def run(capsys, *arguments):
 
 def test_a_folder_holds_the_file_its_shapes_and_the_vocabulary(tmp_path, quick):
     lm = make_lm({"n_token": 7}, {"mem_len": 11, "tgt_len": 5, "clamp_len": 3}, WORDS)
-    names = lm.export(tmp_path / "out", format="onnx", precision="int8", batch_size=2, tgt_len=3)
+    names = export_step(
+        lm, tmp_path / "out", format="onnx", precision="int8", batch_size=2, tgt_len=3
+    )
     assert sorted(names) == sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == ("model.onnx", "model.json", "vocabulary.json")
     info = json.loads((tmp_path / "out" / "model.json").read_text())
@@ -67,12 +69,13 @@ def test_a_litert_file_is_written_without_further_packages(tmp_path, capsys):
         ),
         ({}, {}, {"precision": "bfloat16"}, "`precision` must be one of .* with format=litert"),
         ({}, {}, {"tgt_len": 0}, "`tgt_len` must be an integer >= 1"),
+        ({}, {}, {"format": "saved_model"}, r"`format` must be one of \('litert', 'onnx'\)"),
     ],
 )
 def test_what_cannot_be_exported_is_named(tmp_path, fields, evaluation, arguments, message):
     lm = make_lm(fields, evaluation)
     with pytest.raises(UserError, match=message):
-        lm.export(tmp_path / "out", **{"format": "litert"} | arguments)
+        export_step(lm, tmp_path / "out", **{"format": "litert"} | arguments)
     assert not list(tmp_path.iterdir())
 
 
@@ -80,25 +83,31 @@ def test_only_transformers_that_are_not_quantized_are_exported_as_steps(tmp_path
     lm = make_lm({}, {"mem_len": 11})
     lm.quantize("int8")
     with pytest.raises(UserError, match=r"load the run without `precision`.* quantized to int8"):
-        lm.export(tmp_path / "out", format="litert")
+        export_step(lm, tmp_path / "out", format="litert")
     lm = txl_tf.LanguageModel(make_lstm(), None, txl_tf.config.EvalConfig(mem_len=0))
     with pytest.raises(UserError, match="an export needs model_type=transformer_xl"):
-        lm.export(tmp_path / "out", format="onnx")
+        export_step(lm, tmp_path / "out", format="onnx")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_file_that_would_be_too_large_is_refused(tmp_path, quick, monkeypatch):
-    monkeypatch.setattr(step_export, "_MAX_BYTES", 10_000)
+    monkeypatch.setattr(step_files, "_MAX_BYTES", 10_000)
     lm = make_lm({"n_token": 700}, {"mem_len": 11})
     with pytest.raises(UserError, match="holds less than 2 GiB: choose a narrower `precision`"):
-        lm.export(tmp_path / "out", format="litert")
-    lm.export(tmp_path / "out", format="litert", precision="int8")
+        export_step(lm, tmp_path / "out", format="litert")
+    export_step(lm, tmp_path / "out", format="litert", precision="int8")
     with pytest.raises(UserError, match="2 GiB: choose format=litert and a narrower `precision`"):
-        lm.export(tmp_path / "onnx", format="onnx", precision="int8")
+        export_step(lm, tmp_path / "onnx", format="onnx", precision="int8")
 
 
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    monkeypatch.delitem(sys.modules, "txl_tf.exports.onnx_graph", raising=False)
+    monkeypatch.delitem(sys.modules, "txl_tf.apps.onnx_graph", raising=False)
     with pytest.raises(UserError, match=r"needs the package onnx: pip install -e '\.\[onnx\]'"):
-        make_lm({}, {"mem_len": 11}).export(tmp_path / "out", format="onnx")
+        export_step(make_lm({}, {"mem_len": 11}), tmp_path / "out", format="onnx")
+
+
+@pytest.mark.parametrize("name", ["litert", "onnx"])
+def test_the_method_of_saved_models_names_the_function(tmp_path, name):
+    with pytest.raises(UserError, match=rf"apps\.step_files\.export_step.* Received: '{name}'"):
+        make_lm({}, {"mem_len": 11}).export(tmp_path / "out", format=name)

@@ -6,7 +6,7 @@ import tensorflow as tf
 from exported_steps import CASES, draw_ids, make_cached, make_lm, read_live, read_steps
 from tables import slow_after
 
-from txl_tf.exports.step_export import TracedStep
+from txl_tf.apps.step_files import TracedStep
 
 SAME = {"rtol": 0, "atol": 2e-5}
 RICHEST = ("divided_words", "shaw_biased", "clamped_token")
