@@ -1,7 +1,6 @@
-"""The facts about each position encoding.
+"""The facts about each position encoding, which name the class that computes it.
 
-`txl_tf.layers.encodings` computes the paper's, and `txl_tf.lab.encodings` the others. Their classes
-need Keras, and configs do not.
+The classes need Keras, and configs do not.
 """
 
 from collections.abc import Callable
@@ -13,6 +12,7 @@ ModelConfig = Any  # `txl_tf.config.ModelConfig`, which imports this file
 class EncodingFacts(NamedTuple):
     """The facts that follow from the name of an encoding."""
 
+    place: str  # the module and the name of its class
     text: str  # what it is, for `--helpfull`
     # The shapes of its weights by name, without those in the layers.
     list_weights: Callable[[ModelConfig], dict[str, tuple[int, ...]]] = lambda model: {}
@@ -38,16 +38,28 @@ def _list_biased_table(model: ModelConfig) -> dict[str, tuple[int, ...]]:
     }
 
 
+_LAB = "txl_tf.lab.encodings"  # those of the paper's ablations
 ENCODINGS = {
-    "relative": EncodingFacts("the paper's", _list_biases, projects_positions=True),
-    "shaw": EncodingFacts("Shaw et al. 2018", _list_distance_table, has_table=True),
+    "relative": EncodingFacts(
+        "txl_tf.layers.encodings:RelativeEncoding",
+        "the paper's",
+        _list_biases,
+        projects_positions=True,
+    ),
+    "shaw": EncodingFacts(
+        f"{_LAB}:ShawEncoding", "Shaw et al. 2018", _list_distance_table, has_table=True
+    ),
     "shaw_biased": EncodingFacts(
+        f"{_LAB}:BiasedShawEncoding",
         "the same as in the PyTorch code of 2019",
         _list_biased_table,
         has_table=True,
     ),
-    "sinusoid": EncodingFacts("without memory, Vaswani et al. 2017", encodes_places=True),
+    "sinusoid": EncodingFacts(
+        f"{_LAB}:SinusoidEncoding", "without memory, Vaswani et al. 2017", encodes_places=True
+    ),
     "learned": EncodingFacts(
+        f"{_LAB}:LearnedEncoding",
         "without memory, Al-Rfou et al. 2018",
         lambda model: {"place_table": (model.n_layer, model.n_positions, model.d_model)},
         has_table=True,

@@ -1,6 +1,6 @@
 """The other position encodings of the paper's ablations (Dai et al. 2019, table 6).
 
-`txl_tf.layers.encodings` says what an encoding is, and finds these by name.
+`txl_tf.layers.encodings` says what an encoding is; `txl_tf.config.encodings` names these classes.
 """
 
 from keras import ops
@@ -77,11 +77,3 @@ class LearnedEncoding(_PlaceEncoding):
     def encode_input(self, model, index, hidden):
         table = slice_weight(model.place_table, index, hidden.dtype)
         return hidden + table[: ops.shape(hidden)[1]]
-
-
-CLASSES = {
-    "shaw": ShawEncoding,
-    "shaw_biased": BiasedShawEncoding,
-    "sinusoid": SinusoidEncoding,
-    "learned": LearnedEncoding,
-}

@@ -10,9 +10,11 @@ them. The product with r has the width W of v: q is cut off, or zeros are append
 paper's encoding has W = H, and adds nothing to the inputs; those of its ablations differ.
 """
 
-import importlib
+import pkgutil
 
 from keras import ops
+
+from txl_tf.config.encodings import ENCODINGS
 
 
 def make_position_table(length, width, *, clamp_len=-1):
@@ -102,10 +104,8 @@ class RelativeEncoding(Encoding):
 
 def make_encoding(config):
     """Returns the encoding that a `ModelConfig` names."""
-    if config.encoding == "relative":
-        return RelativeEncoding(config)
     # Imported when it is used, because the laboratory lies above this module.
-    return importlib.import_module("txl_tf.lab.encodings").CLASSES[config.encoding](config)
+    return pkgutil.resolve_name(ENCODINGS[config.encoding].place)(config)
 
 
 def fit_width(states, width):

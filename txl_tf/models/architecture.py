@@ -1,6 +1,6 @@
 """Chooses the model class by `ModelConfig.model_type`; no other module does."""
 
-import importlib
+import pkgutil
 from typing import Any
 
 from txl_tf.config import LSTM, QRNN, TRANSFORMER_XL, AttentionSpan, ModelConfig
@@ -10,16 +10,16 @@ from txl_tf.models.segment_model import SegmentModel
 
 # The places of the model, and of the reader with frozen weights. They are imported when they are
 # used, because the laboratory lies above this module.
-_RECURRENT = "txl_tf.lab.baselines"
+_BASELINES = "txl_tf.lab.baselines"
 _MODELS = {
-    TRANSFORMER_XL: ("txl_tf.models.transformer_xl", "TransformerXL"),
-    LSTM: (f"{_RECURRENT}.lstm", "LSTMModel"),
-    QRNN: (f"{_RECURRENT}.qrnn", "QRNNModel"),
+    TRANSFORMER_XL: "txl_tf.models.transformer_xl:TransformerXL",
+    LSTM: f"{_BASELINES}.lstm:LSTMModel",
+    QRNN: f"{_BASELINES}.qrnn:QRNNModel",
 }
 _READERS = {
-    TRANSFORMER_XL: ("txl_tf.models.cached_model", "CachedModel"),
-    LSTM: (f"{_RECURRENT}.cached_recurrent", "CachedRecurrent"),
-    QRNN: (f"{_RECURRENT}.cached_recurrent", "CachedRecurrent"),
+    TRANSFORMER_XL: "txl_tf.models.cached_model:CachedModel",
+    LSTM: f"{_BASELINES}.cached_recurrent:CachedRecurrent",
+    QRNN: f"{_BASELINES}.cached_recurrent:CachedRecurrent",
 }
 # The tasks that need a Transformer-XL, and why.
 _REASONS = {
@@ -37,20 +37,14 @@ def make_model(config: ModelConfig, *, dtype: Any = "float32", **kwargs: Any) ->
     Unlike its class, it does not take the dtype policy from the settings of Keras: the numbers of
     a run depend on the run alone.
     """
-    return _find(_MODELS[config.model_type])(config, dtype=dtype, **kwargs)
+    return pkgutil.resolve_name(_MODELS[config.model_type])(config, dtype=dtype, **kwargs)
 
 
 def make_cached_model(
     model: SegmentModel, span: AttentionSpan, tgt_len: int, **kwargs: Any
 ) -> SegmentReader:
     """Returns the reader of a model with frozen weights; the arguments are those of its class."""
-    return _find(_READERS[model.config.model_type])(model, span, tgt_len, **kwargs)
-
-
-def _find(place: tuple[str, str]) -> Any:
-    """Returns the class of a name in a module."""
-    module, name = place
-    return getattr(importlib.import_module(module), name)
+    return pkgutil.resolve_name(_READERS[model.config.model_type])(model, span, tgt_len, **kwargs)
 
 
 def check_transformer(config: ModelConfig, task: str) -> None:
