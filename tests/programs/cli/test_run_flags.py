@@ -1,6 +1,7 @@
 """The run and the data set that programs take if no flag names them; nothing needs TensorFlow."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from txl_tf.programs.cli.run_flags import (
     open_run_records,
 )
 from txl_tf.programs.cli.train_flags import choose_folders, define_flags
+from txl_tf.runs.folder import remember_data
 
 PYDOC = find_pretrained("pydoc")
 
@@ -127,8 +129,10 @@ def test_records_where_the_release_wrote_them_are_found():
 def test_an_existing_run_keeps_its_own_data():
     make("data/books", file="records.json")
     make("runs/books")
-    assert train() == (None, "runs/books")
-    assert train("--run=runs/books") == (None, "runs/books")
+    remember_data("runs/books", "data/books", {})
+    found = os.path.abspath("data/books")
+    assert train() == (found, "runs/books")
+    assert train("--run=runs/books") == (found, "runs/books")
     assert train("--run=runs/new") == ("data/books", "runs/new")
 
 

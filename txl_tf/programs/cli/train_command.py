@@ -22,7 +22,6 @@ from txl_tf.programs.cli.train_flags import (
     check_flags,
     choose_folders,
     evaluates,
-    find_data,
     find_start,
     make_configs,
     read_config_to_evaluate,
@@ -62,7 +61,7 @@ def run(
     # 2) Open the data, with every split that is needed.
     preset = read_settings(options)
     found = read_run_config(options.model_dir) if has_run(options.model_dir) else None
-    records = open_data_set(find_data(options))
+    records = open_data_set(options.data_dir)
     remembered = read_run_options(options.model_dir) or RunOptions()
     run_options = reraise_as_flag_error(override, remembered, options)
     if trains(options):

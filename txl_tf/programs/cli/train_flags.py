@@ -121,15 +121,26 @@ def check_flags(options: flags.FlagValues) -> None:
 
 
 def choose_folders(options: flags.FlagValues) -> None:
-    """Gives `model_dir`, and for a new run `data_dir`, their defaults, and prints them."""
+    """Gives `model_dir` and `data_dir` their defaults, and prints those of a new run.
+
+    The data of a run are those of its training, or for an imported run those that came with it.
+    """
     model_dir = options.model_dir
     if model_dir is None:
         data_dir = options.data_dir or find_only_data_set()
         place = data_dir if is_remote(data_dir) else os.path.abspath(data_dir)
         name = os.path.basename(place.rstrip("/").removesuffix("/tfrecords"))
         options["model_dir"].value = join_path(RUNS, name)
-    if options.data_dir is None and not has_run(options.model_dir):
-        options["data_dir"].value = choose_data_set()
+    if options.data_dir is None:
+        if has_run(options.model_dir):
+            found = recall_data(options.model_dir) or find_run_data(options.model_dir)
+        else:
+            found = choose_data_set()
+        if found is None:
+            raise flags.Error(
+                f"--data_dir must be given: `{options.model_dir}` does not state where its data are"
+            )
+        options["data_dir"].value = found
     if model_dir is None:
         say_default("model_dir", options.model_dir, "named after the data")
 
@@ -268,19 +279,6 @@ def read_config_to_evaluate(options: flags.FlagValues, preset: presets.Preset | 
         model=model,
         evaluation=reraise_as_flag_error(make_eval_config, options, evaluation),
     )
-
-
-def find_data(options: flags.FlagValues) -> str:
-    """Returns the folder of the data, from the flag or from the run."""
-    if options.data_dir is not None:
-        return str(options.data_dir)
-    # The data of its training, or for an imported run the data that came with it.
-    data_dir = recall_data(options.model_dir) or find_run_data(options.model_dir)
-    if data_dir is None:
-        raise flags.Error(
-            f"--data_dir must be given: `{options.model_dir}` does not state where its data are"
-        )
-    return data_dir
 
 
 def find_start(options: flags.FlagValues, records: Records) -> ModelConfig | None:
