@@ -150,8 +150,8 @@ def set_epsilon(epsilon, layer):
 
 
 def use_gelu(layer):
-    inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
-    layer.feed_forward.call = lambda hidden, training: outer(keras.activations.gelu(inner(hidden)))
+    network = layer.feed_forward
+    network.compute_inner = lambda hidden, training: keras.activations.gelu(network.inner(hidden))
 
 
 def norm_first(layer):
@@ -163,10 +163,12 @@ def norm_first(layer):
 
 
 def ignore_mask(layer):
-    compute_attention_weights = layer.attention.compute_attention_weights
-    layer.attention.compute_attention_weights = lambda content, position, mask: (
-        compute_attention_weights(content, position, ops.ones_like(mask))
-    )
+    call = layer.attention.call
+
+    def see_all(hidden, memory, positions, u, v, mask, *others, **training):
+        return call(hidden, memory, positions, u, v, ops.ones_like(mask), *others, **training)
+
+    layer.attention.call = see_all
 
 
 LAYERS = {
@@ -174,7 +176,7 @@ LAYERS = {
     "memory not read": (forget_memory, "memory"),
     "another epsilon": (functools.partial(set_epsilon, 1e-5), "LayerNorm"),
     "gelu": (use_gelu, "feed-forward"),
-    "mask ignored": (ignore_mask, "mask"),
+    "mask ignored": (ignore_mask, "output"),
     "LayerNorm before": (norm_first, "output"),
 }
 
@@ -256,7 +258,7 @@ def test_a_model_changes_neither_by_the_comparison_nor_by_its_failure(monkeypatc
     before = model(ids, memory)[0]
     compare_model(model, variables, tgt_len=8, spans=[PLAIN])
     with monkeypatch.context() as patch:
-        patch.setattr(RelativeAttention, "compute_attention_weights", None)
+        patch.setattr(RelativeAttention, "project", None)
         with pytest.raises(TypeError, match=r"not callable"):
             compare_model(model, variables, tgt_len=8, spans=[PLAIN])
     np.testing.assert_array_equal(model(ids, memory)[0], before)

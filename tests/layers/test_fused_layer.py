@@ -1,4 +1,4 @@
-"""A layer made of products and chains, beside the layer that it replaces."""
+"""The fast operations of a layer beside their definitions."""
 
 import contextlib
 
@@ -8,9 +8,9 @@ import tensorflow as tf
 from tables import slow_after
 
 from txl_tf.layers import DecoderLayer, compare_documents, make_attention_mask
-from txl_tf.layers.fused.fused_attention import Visibility, make_late_zero
-from txl_tf.layers.fused.fused_layer import run_layer
-from txl_tf.layers.fused.fusion import use_engine
+from txl_tf.layers.attention import attend
+from txl_tf.layers.fused.fused_attention import make_late_zero
+from txl_tf.layers.fused.fusion import Engine, use_engine
 from txl_tf.models.compilation import CHAINS
 
 BATCH, QUERIES, MEMORY, HEADS, HEAD_SIZE, WIDTH = 2, 3, 5, 7, 3, 13
@@ -49,14 +49,14 @@ def differentiate(run, *, jit="none", **options):
     """Returns the output of a layer, and the gradients of inputs and weights of a weighted sum.
 
     Args:
-        run: Takes the layer, its five inputs and what it sees; no gradient flows into the memory.
+        run: Takes the layer and its inputs; no gradient flows into the memory.
         jit: What XLA compiles.
         **options: Of `make_layer`, and `documents`.
     """
     documents = options.pop("documents", False)
     layer, inputs = make_layer(**options), make_inputs(options.get("heads", HEADS))
     factors = np.random.default_rng(3).normal(size=(BATCH, QUERIES, WIDTH))
-    visibility = Visibility(MASK, compare_documents(STARTS, MEMORY) if documents else None)
+    masks = (MASK, compare_documents(STARTS, MEMORY) if documents else None)
 
     def compute(*inputs):
         watched = [inputs[0], *inputs[2:], *(weight.value for weight in layer.trainable_variables)]
@@ -64,7 +64,7 @@ def differentiate(run, *, jit="none", **options):
             tape.watch(inputs)
             with use_engine(CHAINS) if jit == "chains" else contextlib.nullcontext():
                 cast = [tf.cast(tensor, layer.compute_dtype) for tensor in inputs]
-                output = tf.cast(run(layer, *cast, visibility), tf.float32)
+                output = tf.cast(run(layer, *cast, *masks), tf.float32)
             total = tf.reduce_sum(output * factors)
         return output, *tape.gradient(total, watched)
 
@@ -73,13 +73,20 @@ def differentiate(run, *, jit="none", **options):
     return [np.asarray(tensor) for tensor in compute(*inputs)]
 
 
-def run_fused(layer, *tensors):
-    return run_layer(layer, *tensors)
+def run_fast(layer, *tensors):
+    return layer(*tensors, training=True)
 
 
-def run_plainly(layer, *tensors):
-    *tensors, visibility = tensors
-    return layer(*tensors, *visibility, training=True)
+def run_plainly(layer, hidden, *tensors):
+    def drop(states, dropout):
+        return dropout(states, training=True)
+
+    network = layer.feed_forward
+    with use_engine(Engine(attend=attend)):
+        change = layer.attention(hidden, *tensors, training=True)
+    hidden = layer.attention_norm(hidden + drop(change, layer.dropout))
+    inner = drop(tf.nn.relu(network.inner(hidden)), network.dropout)
+    return layer.feed_forward_norm(hidden + drop(network.outer(inner), layer.dropout))
 
 
 LOCKED = {"dropout": 0.3, "dropatt": 0.4, "is_locked": True, "qkv_dropout": 0.2}
@@ -106,8 +113,8 @@ OTHERS = [
     ),
     ids=str,
 )
-def test_a_fused_layer_is_the_layer(case, jit):
-    found = differentiate(run_fused, jit=jit, **case)
+def test_a_layer_is_its_definition(case, jit):
+    found = differentiate(run_fast, jit=jit, **case)
     expected = differentiate(run_plainly, **case)
     for one, other in zip(found, expected, strict=True):
         assert np.abs(one - other).max() <= 3e-6 * np.abs(other).max()  # float32
@@ -126,7 +133,7 @@ def test_a_fused_layer_is_the_layer(case, jit):
     ids=str,
 )
 def test_low_precision_loses_no_more_than_rounding(dtype, case, jit):
-    found = differentiate(run_fused, jit=jit, dtype=dtype, **case)
+    found = differentiate(run_fast, jit=jit, dtype=dtype, **case)
     expected = differentiate(run_plainly, **case)
     for one, other in zip(found, expected, strict=True):
         assert np.abs(one - other).max() < 0.05 * np.abs(other).max()  # bfloat16 has 8 bits
@@ -140,7 +147,7 @@ def test_chains_alone_are_compiled_and_once_for_all_layers():
     def compute(hidden, *rest):
         with use_engine(CHAINS):
             for layer in layers:
-                hidden = run_layer(layer, hidden, *rest, Visibility(MASK))
+                hidden = layer(hidden, *rest, MASK, training=True)
         return hidden
 
     graph = compute.get_concrete_function(*make_inputs()).graph.as_graph_def()

@@ -7,7 +7,7 @@ from small_model import BATCH, SAME, make_ids, make_model
 from tables import slow_after
 
 from txl_tf.config import AttentionSpan
-from txl_tf.models import transformer_xl as model_module
+from txl_tf.layers import RelativeAttention
 from txl_tf.training.step import compute_gradients
 
 SPAN = AttentionSpan(7)
@@ -82,13 +82,13 @@ def test_losses_memories_and_every_gradient_are_those_without(case, way):
 
 @pytest.mark.parametrize(("remat", "times"), [(False, 1), (True, 2)])
 def test_layers_are_computed_again_in_the_backward_pass(remat, times, monkeypatch):
-    calls, run = [], model_module.run_layer
+    calls, project = [], RelativeAttention.project
 
-    def count(layer, *args, **kwargs):
-        calls.append(layer.path)
-        return run(layer, *args, **kwargs)
+    def count(attention, *args, **kwargs):
+        calls.append(attention.path)
+        return project(attention, *args, **kwargs)
 
-    monkeypatch.setattr(model_module, "run_layer", count)
+    monkeypatch.setattr(RelativeAttention, "project", count)
     model = make_model(remat=remat, **DROPPING)
     compute_gradients(
         model, make_ids(), make_ids(), model.initial_memory(BATCH, SPAN.mem_len), span=SPAN

@@ -14,7 +14,7 @@ from txl_tf.generation.sampling import (
     choose_tokens_by_bins,
     penalize,
 )
-from txl_tf.layers.fused.fused_layer import finish_layer
+from txl_tf.layers.attention import add_bias, compute_weights
 from txl_tf.layers.fused.matrix_products import matmul_rows
 from txl_tf.layers.packed_kernel import restore_kernels, use_product
 from txl_tf.models.cached_model import CachedModel, CachedState
@@ -240,17 +240,18 @@ class TokenLoop:
         keys = ops.slice_update(state.keys[index], [0, 0, slot], _merge(key[:, 0])[:, :, None])
         values = ops.slice_update(state.values[index], [0, slot, 0], _merge(value[:, 0])[:, None])
         content_query, position_query = (
-            layer.attention.add_bias(query, tf.cast(bias, self.dtype))
+            add_bias(query, tf.cast(bias, self.dtype))
             for bias in self.cached.model.get_biases(index)
         )
         content = tf.transpose(content_query, [0, 2, 1, 3])
         content = tf.reshape(content, [-1, 1, d_head]) @ keys
         content = tf.reshape(content, [-1, n_heads, 1, self._ring_len])
         position = self._score_slots(position_query, self.positions[index], slot)
-        weights = layer.attention.compute_attention_weights(content, position, mask)
+        weights = compute_weights(content, position, mask)
         weights = tf.cast(tf.reshape(weights, [-1, 1, self._ring_len]), self.dtype)
         attended = tf.reshape(weights @ values, [-1, 1, n_heads * d_head])
-        return finish_layer(layer, hidden, attended), keys, values
+        change = matmul_rows(attended, layer.attention.o_kernel)
+        return layer.finish(hidden, change), keys, values
 
     def _make_mask(self, state: LoopState) -> tf.Tensor:
         """Returns the slots that the new token sees, (1, R) bool or (B, 1, 1, R)."""

@@ -12,7 +12,7 @@ from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.lab.attention_reader import TERMS, AttentionReader, LayerAttention
 from txl_tf.lab.text_attention import Head
 from txl_tf.layers import left_shift
-from txl_tf.layers.relative_attention import MASKED_SCORE
+from txl_tf.layers.attention import MASKED_SCORE
 from txl_tf.models.cached_model import make_cached
 from txl_tf.models.compilation import explain_full_memory
 from txl_tf.models.transformer_xl import TransformerXL

@@ -7,9 +7,9 @@ import tensorflow as tf
 from keras import ops
 
 from txl_tf.data.lanes.evaluation_lanes import Segment
-from txl_tf.layers.fused.fused_attention import Heads, Visibility
+from txl_tf.layers.attention import Visibility, shift_padded
+from txl_tf.layers.fused.fused_attention import Heads
 from txl_tf.layers.memory import clear_rows
-from txl_tf.layers.relative_attention import shift_padded
 from txl_tf.models.cached_model import CachedModel, CachedState
 from txl_tf.models.compilation import compile_function
 

@@ -2,12 +2,13 @@
 
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
 from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
+from txl_tf.layers.attention import left_shift, shift_padded
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import Dropout, DropoutSeeds, WordDropout
 from txl_tf.layers.encodings import make_encoding, make_position_table
 from txl_tf.layers.feed_forward import FeedForward
 from txl_tf.layers.memory import compare_documents, make_attention_mask, update_memory
-from txl_tf.layers.relative_attention import RelativeAttention, left_shift, shift_padded
+from txl_tf.layers.relative_attention import RelativeAttention
 
 __all__ = [
     "AdaptiveEmbedding",

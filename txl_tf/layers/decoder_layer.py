@@ -4,6 +4,8 @@ import keras
 
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
 from txl_tf.layers.feed_forward import FeedForward
+from txl_tf.layers.fused.fused_dense import add_and_normalize
+from txl_tf.layers.fused.matrix_products import matmul_rows
 from txl_tf.layers.relative_attention import RelativeAttention
 
 
@@ -25,8 +27,8 @@ class DecoderLayer(keras.layers.Layer):
         qkv_dropout: Dropout rate of queries, keys and values.
         is_locked: Whether all positions of a row have the same dropout mask, except in the dropout
             of the attention weights.
-        has_empty: Whether words are dropped before the layer, so that states may be zeros. The
-            models' fused layers then pass no gradient to them; see `add_and_normalize`.
+        has_empty: Whether words are dropped before the layer, so that states may be zeros. In
+            training, no gradient is passed to them then; see `add_and_normalize`.
         layer_norm_epsilon: LayerNorm adds it to the variance; the 2019 release has 1e-12.
         projects_positions: As in `RelativeAttention`.
         kernel_initializer: Initializer of all kernels.
@@ -148,12 +150,30 @@ class DecoderLayer(keras.layers.Layer):
         training=False,
     ):
         biases = (content_bias, position_bias)
-        attended = self.attention(
+        change = self.attention(
             hidden, memory, positions, *biases, mask, same_document, training=training
         )
-        hidden = self.attention_norm(hidden + self.dropout(attended, training=training))
-        changed = self.feed_forward(hidden, training=training)
-        return self.feed_forward_norm(hidden + self.dropout(changed, training=training))
+        return self.finish(hidden, change, training=training)
+
+    def finish(self, hidden, change, training=False):
+        """Returns the output of the layer, (B, T, D), given its input and that of the attention."""
+        has_empty = training and self.has_empty
+        # The masks are drawn in the order of the operations.
+        dropout = self.dropout.draw(training)
+        hidden = add_and_normalize(
+            hidden, change, None, self.attention_norm, has_empty=has_empty, **dropout
+        )
+        inner = self.feed_forward.compute_inner(hidden, training=training)
+        outer = self.feed_forward.outer  # whose bias is added below, in float32
+        dropout = self.dropout.draw(training)
+        return add_and_normalize(
+            hidden,
+            matmul_rows(inner, outer.kernel),
+            outer.bias,
+            self.feed_forward_norm,
+            has_empty=has_empty,
+            **dropout,
+        )
 
     def get_config(self):
         return (

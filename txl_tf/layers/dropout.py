@@ -65,10 +65,24 @@ class Dropout(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
 
-    def call(self, inputs, training=False):
+    def draw(self, training=True):
+        """Returns what defines the next mask, for operations that drop entries themselves.
+
+        It is a dict with `seed`, `rate` and `is_locked`; empty without dropout.
+        """
         if not training or not self.rate:
+            return {}
+        return {
+            "seed": self.seed_generator.next(),
+            "rate": self.rate,
+            "is_locked": self.is_locked,
+        }
+
+    def call(self, inputs, training=False):
+        rule = self.draw(training)
+        if not rule:
             return inputs
-        seed, rule = self.seed_generator.next(), {"rate": self.rate, "is_locked": self.is_locked}
+        seed = rule.pop("seed")
 
         @custom_gradient
         def drop(inputs, seed):

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
+from txl_tf.layers.fused.fused_dense import rectify
 from txl_tf.layers.fused.matrix_products import matmul_rows
 from txl_tf.layers.packed_kernel import add_kernel
 
@@ -72,7 +73,12 @@ class FeedForward(keras.layers.Layer):
         self.outer.build((*hidden_shape[:-1], self.d_inner))
 
     def call(self, hidden, training=False):
-        return self.outer(self.dropout(ops.relu(self.inner(hidden)), training=training))
+        return self.outer(self.compute_inner(hidden, training=training))
+
+    def compute_inner(self, hidden, training=False):
+        """Returns the inner layer with dropout, (B, T, d_inner)."""
+        products = matmul_rows(hidden, self.inner.kernel)
+        return rectify(products, self.inner.bias, **self.dropout.draw(training))
 
     def get_config(self):
         return super().get_config() | {

@@ -3,12 +3,12 @@
 import keras
 from keras import ops
 
+from txl_tf.layers.attention import Visibility, split_heads
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
-from txl_tf.layers.encodings import fit_width
+from txl_tf.layers.fused import fused_attention
+from txl_tf.layers.fused.fusion import get_engine
 from txl_tf.layers.fused.matrix_products import matmul_rows
 from txl_tf.layers.packed_kernel import add_kernel
-
-MASKED_SCORE = -1e30  # in float32, where softmax makes it an exact 0
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -24,6 +24,8 @@ class RelativeAttention(keras.layers.Layer):
     moved into place by `left_shift` (appendix B). No gradient flows into the memory. A memory of
     zeros is attended to: its keys are 0, but its position terms are not. A key that belongs to
     another document than the query is treated the same way: its content terms and its value are 0.
+    `txl_tf.layers.attention` has the equation as code; what runs is a function that computes the
+    same faster, or the one that the engine in use has.
 
     In the 2019 code: `rel_multihead_attn`, whose last dropout, residual and normalization
     `DecoderLayer` applies.
@@ -116,28 +118,40 @@ class RelativeAttention(keras.layers.Layer):
         same_document=None,
         training=False,
     ):
-        query, keys, values = self.project(hidden, memory, training=training)
-        content = self.score_content(query, keys, content_bias, same_document)
-        position = self.score_position(query, self.project_positions(positions), position_bias)
-        weights = self.compute_attention_weights(content, position, mask)
-        return self.attend(self.dropout(weights, training=training), values, same_document)
+        # 1) Queries, keys and values of the segment; keys and values of the memory.
+        segment, old = self.project(hidden, memory, training=training)
+        # 2) The product W_r R of each distance.
+        distance_keys = self.project_positions(positions)
+        # 3) What each query attends to, (B, T, N H).
+        dropout = self.dropout.draw(training)
+        attend = get_engine().attend or fused_attention.attend
+        attended = attend(
+            segment,
+            old,
+            distance_keys,
+            content_bias,
+            position_bias,
+            Visibility(mask, same_document),
+            dropout.get("seed"),
+            rate=dropout.get("rate", 0.0),
+        )
+        # 4) The output projection.
+        return matmul_rows(attended, self.o_kernel)
 
     def project(self, hidden, memory, training=False):
-        """Returns q (B, T, N, H) and k, v (B, S, N, H)."""
+        """Returns q, k, v of the segment, (B, T, 3 N H), and k, v of the memory, (B, M, 2 N H).
+
+        They have dropout in training. No gradient flows into the memory.
+        """
         d_heads = self.n_head * self.d_head
-        segment = matmul_rows(hidden, self.qkv_kernel)
         # The memory is projected separately from the segment: its backward pass then computes
         # gradients of the kernel only, half the work of a single product over both.
-        kernel = ops.cast(self.qkv_kernel, self.compute_dtype)
-        old = ops.matmul(ops.stop_gradient(memory), kernel[:, d_heads:])
-        segment, old = self.drop_projections(segment, old, training=training)
-        query, keys, values = ops.split(segment, 3, axis=-1)
-        old_keys, old_values = ops.split(old, 2, axis=-1)
-        keys = ops.concatenate([old_keys, keys], axis=1)
-        values = ops.concatenate([old_values, values], axis=1)
-        return self._split_heads(query), self._split_heads(keys), self._split_heads(values)
+        kernel = ops.cast(self.qkv_kernel, hidden.dtype)
+        segment = matmul_rows(hidden, kernel)
+        old = matmul_rows(ops.stop_gradient(memory), kernel[:, d_heads:])
+        return self._drop_projections(segment, old, training=training)
 
-    def drop_projections(self, segment, old, training=False):
+    def _drop_projections(self, segment, old, training=False):
         """Returns the projections of segment (B, T, 3 N H) and memory (B, M, 2 N H) with dropout.
 
         One mask (B, S, 3 N H) covers both; its part for the queries of the memory is not used.
@@ -149,44 +163,11 @@ class RelativeAttention(keras.layers.Layer):
         dropped = self.qkv_dropout(ops.concatenate([old, segment], axis=1), training=True)
         return dropped[:, mem_len:], dropped[:, :mem_len, d_heads:]
 
-    def score_content(self, query, keys, content_bias, same_document=None):
-        """Returns the terms (a) + (c) of the scores, (B, N, T, S)."""
-        content = ops.einsum("btnh,bsnh->bnts", self.add_bias(query, content_bias), keys)
-        if same_document is not None:
-            content = ops.where(same_document[:, None], content, 0)
-        return content
-
     def project_positions(self, positions):
         """Returns the products of the distances, (S, N, W): W_r R."""
         if not self.projects_positions:
             return positions
-        return self._split_heads(matmul_rows(positions, self.r_kernel))
-
-    def score_position(self, query, distance_keys, position_bias):
-        """Returns the terms (b) + (d) of the scores, (B, N, T, S), undefined after the query."""
-        query = self.add_bias(query, position_bias)
-        return left_shift(ops.einsum("btnh,snh->bnts", query, distance_keys))
-
-    def add_bias(self, query, bias):
-        """Returns (query + bias) / sqrt(H), (B, T, N, W); the bias is u or v, (N, W)."""
-        return (fit_width(query, bias.shape[-1]) + bias) * self.d_head**-0.5
-
-    def compute_attention_weights(self, content, position, mask):
-        """Returns the softmax of the visible scores over the keys, (B, N, T, S) float32."""
-        scores = ops.where(mask, ops.cast(content + position, "float32"), MASKED_SCORE)
-        return ops.softmax(scores, axis=-1)
-
-    def attend(self, weights, values, same_document=None):
-        """Returns the sum of the weighted values after the output projection, (B, T, D)."""
-        weights = ops.cast(weights, values.dtype)
-        if same_document is not None:
-            weights = ops.where(same_document[:, None], weights, 0)
-        attended = ops.einsum("bnts,bsnh->btnh", weights, values)
-        attended = ops.reshape(attended, (*ops.shape(attended)[:2], self.n_head * self.d_head))
-        return matmul_rows(attended, self.o_kernel)
-
-    def _split_heads(self, tensor):
-        return ops.reshape(tensor, (*ops.shape(tensor)[:-1], self.n_head, self.d_head))
+        return split_heads(matmul_rows(positions, self.r_kernel), self.n_head)
 
     def get_config(self):
         return super().get_config() | {
@@ -199,38 +180,3 @@ class RelativeAttention(keras.layers.Layer):
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "seed": self.seed,
         }
-
-
-def left_shift(scores):
-    """Moves the score of each distance to the key at that distance (paper, appendix B).
-
-    Row i of the input holds the scores of query i for the distances S-1, ..., 0. Row i of the
-    output holds them for the keys 0, ..., S-1: it is the input row shifted left by T-1-i. The
-    entries that become free belong to keys after the query: they are undefined and must be masked.
-
-    In the 2019 code: `rel_shift`.
-
-    Args:
-        scores: (..., T, S) of any dtype.
-
-    Returns:
-        (..., T, S) of the same dtype.
-
-    >>> ops.convert_to_numpy(left_shift(ops.convert_to_tensor([[3, 2, 1], [6, 5, 4]]))).tolist()
-    [[2, 1, 0], [6, 5, 4]]
-    """
-    return shift_padded(ops.pad(scores, [(0, 0)] * (len(scores.shape) - 1) + [(1, 0)]))
-
-
-def shift_padded(padded):
-    """Returns `left_shift` of scores that already have an arbitrary first column.
-
-    Args:
-        padded: (..., T, 1 + S) of any dtype.
-
-    Returns:
-        (..., T, S) of the same dtype.
-    """
-    *batch, tgt_len, n_columns = ops.shape(padded)
-    scores = ops.reshape(padded, (*batch, tgt_len * n_columns))[..., tgt_len:]
-    return ops.reshape(scores, (*batch, tgt_len, n_columns - 1))

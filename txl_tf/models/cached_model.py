@@ -9,8 +9,14 @@ from keras import ops
 
 from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.layers import compare_documents, make_attention_mask
-from txl_tf.layers.fused.fused_attention import Heads, Visibility, append_heads, sum_values, weigh
-from txl_tf.layers.fused.fused_layer import finish_layer, project_distances
+from txl_tf.layers.attention import Visibility
+from txl_tf.layers.fused.fused_attention import (
+    Heads,
+    append_heads,
+    arrange_distances,
+    sum_values,
+    weigh,
+)
 from txl_tf.layers.fused.matrix_products import matmul_rows
 from txl_tf.models.segment_model import SegmentModel
 from txl_tf.models.transformer_xl import TransformerXL
@@ -185,7 +191,10 @@ class CachedModel(SegmentReader):
         positions = self.model.encoding.make_positions(
             self.model, self.span.mem_len + self.tgt_len, clamp_len=self.span.clamp_len
         )
-        positions = list(map(project_distances, self.model.decoder_layers, positions))
+        positions = [
+            arrange_distances(layer.attention.project_positions(each))
+            for layer, each in zip(self.model.decoder_layers, positions, strict=True)
+        ]
         if not self.positions:
             self.positions += [
                 tf.Variable(products, trainable=False, name=f"positions_{index}")
@@ -274,7 +283,7 @@ class CachedModel(SegmentReader):
             if observe is not None:
                 observe(index, heads, distance_keys, visibility, weights)
             attended = sum_values(weights, heads.values, is_signed=same_document is not None)
-            hidden = finish_layer(layer, hidden, attended)
+            hidden = layer.finish(hidden, matmul_rows(attended, layer.attention.o_kernel))
             keys.append(self._keep_memory(heads.keys, counts, same_document))
             values.append(self._keep_memory(heads.values, counts, same_document))
         if counts is None:

@@ -15,8 +15,6 @@ from txl_tf.layers import (
     make_encoding,
     update_memory,
 )
-from txl_tf.layers.fused.fused_attention import Visibility
-from txl_tf.layers.fused.fused_layer import run_layer
 from txl_tf.models.segment_model import SegmentModel, check_config
 
 
@@ -163,17 +161,15 @@ class TransformerXL(SegmentModel):
 
     def _run_layer(self, layer, tensors, masks, training):
         """Returns the output of a layer, with gradient checkpointing if the model has it."""
-        if not training:
-            return layer(*tensors, *masks)
-        if not self.remat:
-            return run_layer(layer, *tensors, Visibility(*masks))
+        if not (training and self.remat):
+            return layer(*tensors, *masks, training=training)
         seed = self.seed_generator.reserve(layer.n_draws)
 
         def run(zero, *tensors):
             # The seeds depend on the argument `zero`: if they were the same values in both passes,
             # a compiler would compute the masks once, and keep them.
             with self.seed_generator.draw_from(seed + ops.cast(zero, seed.dtype)):
-                return run_layer(layer, *tensors, Visibility(*masks))
+                return layer(*tensors, *masks, training=True)
 
         return keras.remat(run)(ops.zeros((), "float32"), *tensors)
 

@@ -17,6 +17,13 @@ import numpy as np
 from txl_tf.config import AttentionSpan, ModelConfig
 from txl_tf.lab.verify import reference
 from txl_tf.lab.verify.reference import LayerTrace, SegmentTrace
+from txl_tf.layers.attention import (
+    arrange,
+    compute_weights,
+    score_content,
+    score_position,
+    sum_values,
+)
 from txl_tf.models.transformer_xl import TransformerXL
 
 # Differences of float32 from float64, relative to the largest value of a term: up to 1e-6 for
@@ -184,20 +191,21 @@ class _Comparison:
         attention = layer.attention
         check("output", "the input of the layer", hidden, trace.hidden)
         check("memory", "the memory that is read", memory, trace.memory)
-        self._compare_projections(index, *attention.project(tensors.hidden, tensors.memory))
-        found = attention.score_content(tensors.queries, tensors.keys, content_bias)
+        segment, old = attention.project(tensors.hidden, tensors.memory)
+        self._compare_projections(index, *arrange(segment, old, attention.n_head))
+        found = score_content(tensors.queries, tensors.keys, content_bias)
         check("content", "the content scores (a) + (c)", found, trace.content)
         distance_keys = attention.project_positions(positions)
-        found = attention.score_position(tensors.queries, distance_keys, position_bias)
+        found = score_position(tensors.queries, distance_keys, position_bias)
         if found.shape == trace.position.shape:  # scores of keys after the query are arbitrary
             n_queries, n_keys = trace.mask.shape
             found = np.where(np.tri(n_queries, n_keys, self.span.mem_len), found, 0)
         check("position", "the position scores (b) + (d)", found, trace.position)
         check("mask", "which keys a query sees", mask, trace.mask)
-        found = attention.compute_attention_weights(tensors.content, tensors.position, mask)
+        found = compute_weights(tensors.content, tensors.position, mask)
         largest = float(np.abs(trace.content + trace.position).max())
         check("mask", "the weights of the keys", found, trace.weights, scale=largest)
-        found = attention.attend(tensors.weights, tensors.values)
+        found = sum_values(tensors.weights, tensors.values) @ attention.o_kernel
         check("output", "the attention's output", found, trace.attended)
         self._compare_norm(index, "rel_attn", layer.attention_norm, trace.hidden + trace.attended)
         found = layer.feed_forward(tensors.normed, training=False)

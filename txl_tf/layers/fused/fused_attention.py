@@ -1,21 +1,20 @@
 """Relative attention as matrix products and the chains between them, with hand-written gradients.
 
-It computes what `RelativeAttention` defines, faster and with fewer activations kept for the
+It computes what `txl_tf.layers.attention` defines, faster and with fewer activations kept for the
 backward pass. The heads come before the positions, as batched products expect them. The shift of
-the position scores (paper, appendix B) costs nothing here: the keys of the distances begin with a
-row of zeros, so the product already has the column that the shift needs.
+the position scores (paper, appendix B) costs nothing here: see `arrange_distances`.
 """
 
 from typing import Any, NamedTuple
 
 from keras import ops
 
+from txl_tf.layers.attention import MASKED_SCORE, Visibility, shift_padded, split_heads
 from txl_tf.layers.custom_gradient import custom_gradient
 from txl_tf.layers.dropout import make_keep_mask
 from txl_tf.layers.encodings import fit_width
 from txl_tf.layers.fused.fusion import chain, get_engine
 from txl_tf.layers.fused.matrix_products import multiply
-from txl_tf.layers.relative_attention import MASKED_SCORE, shift_padded
 
 
 class Heads(NamedTuple):
@@ -34,35 +33,8 @@ class Heads(NamedTuple):
     values: Any
 
 
-class Visibility(NamedTuple):
-    """What each query sees.
-
-    Args:
-        mask: (T, S) or (B, 1, T, S) bool, true where a query may see a key.
-        same_document: (B, T, S) bool, true where a key belongs to the query's document; `None`
-            means everywhere.
-    """
-
-    mask: Any
-    same_document: Any = None
-
-
 def attend(segment, memory, distance_keys, content_bias, position_bias, visibility, seed, *, rate):
-    """Returns the values that each query attends to.
-
-    Args:
-        segment: (B, T, 3 N H), the queries, keys and values of the segment.
-        memory: (B, M, 2 N H), the keys and values of the memory.
-        distance_keys: (N, 1 + S, W), W_r R by head, after a row of zeros.
-        content_bias: (N, H), u.
-        position_bias: (N, W), v. W is H, but for other encodings than the paper's.
-        visibility: The `Visibility`.
-        seed: (2,) integers, the seed of the dropout of the weights; `None` without dropout.
-        rate: Dropout rate of the weights.
-
-    Returns:
-        (B, T, N H) in the dtype of `segment`.
-    """
+    """Returns the values that each query attends to; see `txl_tf.layers.attention.attend`."""
     has_documents, has_seed = visibility.same_document is not None, seed is not None
 
     @custom_gradient
@@ -103,8 +75,17 @@ def attend(segment, memory, distance_keys, content_bias, position_bias, visibili
 
     optional = [visibility.same_document] if has_documents else []
     optional += [seed] if has_seed else []
+    distance_keys = arrange_distances(distance_keys)
     biases = (content_bias, position_bias)
     return compute(segment, memory, distance_keys, *biases, visibility.mask, *optional)
+
+
+def arrange_distances(distance_keys):
+    """Returns the products of the distances (S, N, W) by head, after a row of zeros: (N, 1 + S, W).
+
+    With that row, the product with the queries has the column that `shift_padded` needs.
+    """
+    return ops.pad(ops.transpose(distance_keys, (1, 0, 2)), [(0, 0), (1, 0), (0, 0)])
 
 
 def _delay(tensor, upstream):
@@ -179,7 +160,7 @@ def _arrange_queries(queries, content_bias, position_bias):
     """Returns the queries (B, T, N H) with each bias: (B, N, T, H) and (N, B T, W)."""
     n_head, d_head = content_bias.shape
     n_rows, tgt_len, _ = ops.shape(queries)
-    by_head = ops.cast(_split_heads(queries, n_head), "float32")
+    by_head = ops.cast(split_heads(queries, n_head), "float32")
 
     def add_bias(bias):
         biased = fit_width(by_head, bias.shape[1]) + ops.cast(bias, "float32")
@@ -195,7 +176,7 @@ def _arrange_queries(queries, content_bias, position_bias):
 
 def split_by_head(states, n_head):
     """Returns states (B, T, N H) as (B, N, T, H)."""
-    return ops.transpose(_split_heads(states, n_head), (0, 2, 1, 3))
+    return ops.transpose(split_heads(states, n_head), (0, 2, 1, 3))
 
 
 @chain
@@ -236,10 +217,11 @@ def join_heads(attended):
 def _split_attended(upstream, attended, *, n_head):
     """Returns the upstream gradient by head, and its product with what was attended.
 
-    That product, (B, N, T, 1) float32, is the sum of the gradients of the weights, each times its
-    weight, which the gradient of softmax needs.
+    That product, (B, N, T, 1) float32, is the sum over k of w_k dL/dw_k, which the gradient of
+    softmax needs: with o = sum_k w_k v_k, dL/dw_k = dL/do . v_k, so the sum is dL/do . o. It holds
+    with dropout, too, whose mask and factor are in o.
     """
-    by_head, attended = (_split_heads(states, n_head) for states in (upstream, attended))
+    by_head, attended = (split_heads(states, n_head) for states in (upstream, attended))
     slopes = ops.sum(
         ops.cast(by_head, "float32") * ops.cast(attended, "float32"), axis=-1, keepdims=True
     )
@@ -251,8 +233,11 @@ def _differentiate_weights(weights, d_dropped, slopes, same_document, *, rate):
     """Returns the gradients of the scores: content (B, N, T, S) and position (N, B T, 1 + S)."""
     signed, d_dropped = ops.cast(weights, "float32"), ops.cast(d_dropped, "float32")
     d_weights = ops.where(signed >= 0, d_dropped * (1 / (1 - rate)), 0)
+    # Softmax w of scores s: dL/ds_j = w_j (dL/dw_j - sum_k w_k dL/dw_k), and `slopes` is the sum.
     d_scores = ops.cast(ops.abs(signed) * (d_weights - slopes), weights.dtype)
     n_rows, n_head, tgt_len, n_keys = ops.shape(weights)
+    # `shift_padded` drops the first T of T (1 + S) numbers and gives the others another shape. Its
+    # adjoint is the adjoints of both in reverse: the old shape, after T zeros for those it dropped.
     flat = ops.reshape(ops.transpose(d_scores, (1, 0, 2, 3)), (n_head, n_rows, tgt_len * n_keys))
     flat = ops.pad(flat, [(0, 0), (0, 0), (tgt_len, 0)])
     d_position = ops.reshape(flat, (n_head, n_rows * tgt_len, 1 + n_keys))
@@ -293,9 +278,3 @@ def _sum_queries(d_content_queries, d_position_queries):
         ops.sum(ops.cast(d_position_queries, "float32"), axis=1),
     )
     return tuple(ops.cast(total * d_head**-0.5, d_content_queries.dtype) for total in sums)
-
-
-def _split_heads(states, n_head):
-    """Returns states (B, T, N H) as (B, T, N, H)."""
-    n_rows, tgt_len, width = ops.shape(states)
-    return ops.reshape(states, (n_rows, tgt_len, n_head, width // n_head))

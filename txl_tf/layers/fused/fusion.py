@@ -22,7 +22,7 @@ class Engine(NamedTuple):
         multiply: The product of two batches of matrices; see
             `txl_tf.layers.fused.matrix_products.multiply`.
         attend: The attention of a layer in training; see
-            `txl_tf.layers.fused.fused_attention.attend`.
+            `txl_tf.layers.attention.attend`.
     """
 
     compile: Callable[..., Callable[..., Any]] | None = None

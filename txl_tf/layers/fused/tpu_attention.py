@@ -1,6 +1,6 @@
 """Attention by the kernels for TPUs, on either backend of Keras.
 
-It computes what `fused_attention.attend` computes. TensorFlow calls the kernels through `jax2tf`.
+It computes what `attention.attend` defines. TensorFlow calls the kernels through `jax2tf`.
 """
 
 import functools
@@ -27,7 +27,7 @@ def attend(
     rate,
     interpret=False,
 ):
-    """Returns the values that each query attends to; see `fused_attention.attend`.
+    """Returns the values that each query attends to; see `attention.attend`.
 
     Every query must see consecutive keys, as with every `AttentionSpan`. Position encodings whose
     biases have another width than the heads are left to `fused_attention`. With `interpret`, the
@@ -55,7 +55,7 @@ def attend(
         tensors = (
             by_head([queries], padding=more_queries),
             *(by_head(pair, padding=more_keys) for pair in zip(old, new, strict=True)),
-            ops.pad(distance_keys[:, 1:], [(0, 0), (0, more_keys), (0, 0)]),
+            ops.pad(distance_keys, [(0, 0), (0, more_keys), (0, 0)]),
             ops.stack([content_bias, position_bias], axis=1),
             ops.pad(bounds, [(0, 0), (0, more_queries), (0, 0)]),
             keys,
@@ -72,7 +72,7 @@ def attend(
             return (
                 ops.concatenate(new, axis=-1),
                 ops.concatenate([d_keys[:, :mem_len], d_values[:, :mem_len]], axis=-1),
-                ops.pad(d_distances[:, :n_keys], [(0, 0), (1, 0), (0, 0)]),
+                d_distances[:, :n_keys],
                 d_biases[:, 0],
                 d_biases[:, 1],
                 None,
@@ -82,7 +82,9 @@ def attend(
         return join_heads(attended[:, :, :tgt_len]), compute_gradients
 
     keys = ops.zeros(2, "uint32") if seed is None else ops.stack(make_keys(seed))
-    return compute(*arguments[:5], _find_bounds(visibility), keys)
+    distance_keys = ops.transpose(distance_keys, (1, 0, 2))
+    biases = (content_bias, position_bias)
+    return compute(segment, memory, distance_keys, *biases, _find_bounds(visibility), keys)
 
 
 TPU = Engine(attend=attend)

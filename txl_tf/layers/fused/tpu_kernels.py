@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from txl_tf.layers.attention import MASKED_SCORE
 from txl_tf.layers.dropout import MULTIPLIERS, WEYL_STEP
-from txl_tf.layers.relative_attention import MASKED_SCORE
 
 _LANES = 128
 _ROWS = 16  # of a tile in bfloat16
