@@ -9,7 +9,7 @@ from tables import slow_after
 
 from txl_tf.layers import DecoderLayer, compare_documents, make_attention_mask
 from txl_tf.layers.attention import attend
-from txl_tf.layers.fused.fused_attention import make_late_zero
+from txl_tf.layers.fused.for_xla import make_late_zero
 from txl_tf.layers.fused.fusion import Engine, use_engine
 from txl_tf.models.compilation import CHAINS
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.layers.fused.matrix_products import matmul_rows, matmul_rows_transposed
+from txl_tf.layers.fused.for_xla import matmul_rows, matmul_rows_transposed
 
 RNG = np.random.default_rng(3)
 KERNEL = RNG.normal(size=(516, 523)).astype("float32")

@@ -15,7 +15,7 @@ from txl_tf.generation.sampling import (
     penalize,
 )
 from txl_tf.layers.attention import add_bias, compute_weights
-from txl_tf.layers.fused.matrix_products import matmul_rows
+from txl_tf.layers.fused.for_xla import matmul_rows
 from txl_tf.layers.packed_kernel import restore_kernels, use_product
 from txl_tf.models.cached_model import CachedModel, CachedState
 from txl_tf.models.compilation import has_accelerator

@@ -5,7 +5,7 @@ from keras import ops
 
 from txl_tf.config import ModelConfig
 from txl_tf.layers.bin_loss import clip_chunk, compute_bin_nll, compute_nll, is_taken_at_once
-from txl_tf.layers.fused.matrix_products import matmul_rows_transposed
+from txl_tf.layers.fused.for_xla import matmul_rows_transposed
 from txl_tf.layers.packed_kernel import PackedKernel
 
 

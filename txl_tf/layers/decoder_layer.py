@@ -4,8 +4,8 @@ import keras
 
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
 from txl_tf.layers.feed_forward import FeedForward
+from txl_tf.layers.fused.for_xla import matmul_rows
 from txl_tf.layers.fused.fused_dense import add_and_normalize
-from txl_tf.layers.fused.matrix_products import matmul_rows
 from txl_tf.layers.relative_attention import RelativeAttention
 
 

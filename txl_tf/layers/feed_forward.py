@@ -4,8 +4,8 @@ import keras
 from keras import ops
 
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
+from txl_tf.layers.fused.for_xla import matmul_rows
 from txl_tf.layers.fused.fused_dense import rectify
-from txl_tf.layers.fused.matrix_products import matmul_rows
 from txl_tf.layers.packed_kernel import add_kernel
 
 

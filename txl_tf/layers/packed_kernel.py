@@ -12,7 +12,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from txl_tf.layers.fused.matrix_products import keep_apart, multiply
+from txl_tf.layers.fused.for_xla import keep_apart
+from txl_tf.layers.fused.matrix_products import multiply
 
 _LARGEST = 127  # of int8, without -128, so that both signs have the same range
 

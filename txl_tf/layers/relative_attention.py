@@ -6,8 +6,8 @@ from keras import ops
 from txl_tf.layers.attention import Visibility, split_heads
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
 from txl_tf.layers.fused import fused_attention
+from txl_tf.layers.fused.for_xla import matmul_rows
 from txl_tf.layers.fused.fusion import get_engine
-from txl_tf.layers.fused.matrix_products import matmul_rows
 from txl_tf.layers.packed_kernel import add_kernel
 
 

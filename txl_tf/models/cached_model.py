@@ -10,6 +10,7 @@ from keras import ops
 from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.layers import compare_documents, make_attention_mask
 from txl_tf.layers.attention import Visibility
+from txl_tf.layers.fused.for_xla import matmul_rows
 from txl_tf.layers.fused.fused_attention import (
     Heads,
     append_heads,
@@ -17,7 +18,6 @@ from txl_tf.layers.fused.fused_attention import (
     sum_values,
     weigh,
 )
-from txl_tf.layers.fused.matrix_products import matmul_rows
 from txl_tf.models.segment_model import SegmentModel
 from txl_tf.models.transformer_xl import TransformerXL
 

@@ -5,7 +5,7 @@ from keras import ops
 
 from txl_tf.lab.baselines.recurrent import RecurrentLayer, RecurrentModel, take_last
 from txl_tf.layers.custom_gradient import custom_gradient
-from txl_tf.layers.fused.matrix_products import matmul_rows
+from txl_tf.layers.fused.for_xla import matmul_rows
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")

@@ -13,7 +13,8 @@ from txl_tf.layers.attention import MASKED_SCORE, Visibility, shift_padded, spli
 from txl_tf.layers.custom_gradient import custom_gradient
 from txl_tf.layers.dropout import make_keep_mask
 from txl_tf.layers.encodings import fit_width
-from txl_tf.layers.fused.fusion import chain, get_engine
+from txl_tf.layers.fused.for_xla import delay
+from txl_tf.layers.fused.fusion import chain
 from txl_tf.layers.fused.matrix_products import multiply
 
 
@@ -47,7 +48,7 @@ def attend(segment, memory, distance_keys, content_bias, position_bias, visibili
         attended = sum_values(weights, heads.values, rate=rate, is_signed=bool(optional))
 
         def compute_gradients(upstream):
-            late = _delay(weights, upstream) if optional else weights
+            late = delay(weights, upstream) if optional else weights
             d_attended, slopes = _split_attended(upstream, attended, n_head=heads.keys.shape[1])
             dropped = _drop_negative(late, rate=rate) if optional else weights
             d_values = multiply(d_attended, dropped, transpose_left=True)  # (B, N, H, S)
@@ -86,25 +87,6 @@ def arrange_distances(distance_keys):
     With that row, the product with the queries has the column that `shift_padded` needs.
     """
     return ops.pad(ops.transpose(distance_keys, (1, 0, 2)), [(0, 0), (1, 0), (0, 0)])
-
-
-def _delay(tensor, upstream):
-    """Returns a tensor that XLA cannot compute with before the upstream gradient is known.
-
-    Without this, XLA computes values of the backward pass in the forward pass and keeps them. An
-    engine compiles the two passes separately and does not need it.
-    """
-    if get_engine().compile is not None:
-        return tensor
-    return tensor + ops.cast(make_late_zero(upstream), tensor.dtype)
-
-
-def make_late_zero(tensor):
-    """Returns a zero, () float32, that a compiler cannot know before the tensor is computed.
-
-    It is NaN if the first entry of the tensor is NaN.
-    """
-    return ops.cast(ops.minimum(ops.abs(ops.reshape(tensor, (-1,))[0]), 0), "float32")
 
 
 def weigh(heads, distance_keys, visibility, seed=None, *, rate=0.0):

@@ -1,14 +1,8 @@
-"""Matrix products in the forms that are fast on CPUs."""
-
-import math
+"""Batched products of matrices, which an engine may compute."""
 
 from keras import ops
 
 from txl_tf.layers.fused.fusion import get_engine
-
-_MAX_PARTS = 4
-_LOWEST = -3e38  # below every product; finite (not in float16), so that compilers keep the maximum
-_MIN_SIZE = 2**18  # entries of a kernel; below, the synchronization of threads costs more
 
 
 def multiply(left, right, *, transpose_left=False, transpose_right=False):
@@ -46,65 +40,3 @@ def multiply_rounded(left, right, dtype, **transposes):
     """
     product = multiply(ops.cast(left, dtype), ops.cast(right, dtype), **transposes)
     return ops.cast(product, "float32")
-
-
-def matmul_rows(rows, kernel):
-    """Returns `rows @ kernel`; for a single row, the sum over K is split into a batch of sums.
-
-    XLA for CPU computes a product of a vector and a matrix on one thread if an addition follows,
-    so it uses the memory bandwidth of one core. It gives batched products to all threads.
-
-    Args:
-        rows: (..., K).
-        kernel: (K, L), a weight or tensor of any dtype, or a `PackedKernel`.
-
-    Returns:
-        (..., L) of the dtype of `rows`.
-    """
-    if hasattr(kernel, "multiply"):  # packed
-        return kernel.multiply(rows)
-    kernel = ops.cast(kernel, rows.dtype)
-    *batch, width = ops.shape(rows)
-    n_columns = kernel.shape[-1]
-    n_parts = math.gcd(kernel.shape[0], _MAX_PARTS)
-    if not _is_single(rows) or n_parts == 1 or kernel.shape[0] * n_columns < _MIN_SIZE:
-        products = ops.matmul(ops.reshape(rows, (-1, width)), kernel)
-        return ops.reshape(products, (*batch, n_columns))
-    rows = ops.reshape(rows, (n_parts, 1, width // n_parts))
-    kernel = ops.reshape(kernel, (n_parts, width // n_parts, n_columns))
-    return ops.reshape(ops.sum(ops.matmul(rows, kernel), axis=0), (*batch, n_columns))
-
-
-def matmul_rows_transposed(rows, kernel):
-    """Returns `rows @ kernel^T`; for a single row, `kernel @ row^T`.
-
-    Otherwise XLA for CPU first copies the kernel into another layout, 16 times the work.
-
-    Args:
-        rows: (..., K).
-        kernel: (L, K), a weight or tensor of any dtype, or a `PackedKernel`.
-
-    Returns:
-        (..., L) of the dtype of `rows`.
-    """
-    if hasattr(kernel, "multiply"):  # packed
-        return kernel.multiply(rows)
-    kernel = ops.cast(kernel, rows.dtype)
-    if not _is_single(rows):
-        return ops.matmul(rows, ops.transpose(kernel))
-    *batch, width = rows.shape
-    products = ops.matmul(kernel, ops.reshape(rows, (width, 1)))
-    return keep_apart(ops.reshape(products, (*batch, kernel.shape[0])))
-
-
-def keep_apart(products):
-    """Returns products unchanged, by an operation that XLA does not fuse with them.
-
-    XLA for CPU would fuse an addition that follows with a product of a vector and a matrix, and
-    compute both on one thread.
-    """
-    return ops.maximum(products, _LOWEST)
-
-
-def _is_single(rows):
-    return all(size == 1 for size in rows.shape[:-1])
