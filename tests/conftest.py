@@ -8,11 +8,11 @@ import pytest
 from hub_server import hub  # noqa: F401  fixtures for all
 from served_files import closed_url, serve, server  # noqa: F401
 
-from txl_tf.quiet_start import quiet_start
+from txl_tf.quiet_start import hide_remarks
 
-# Pytest would show at its end what TensorFlow says of the machine. Programs that tests start find
-# the environment as it was.
-with mock.patch.dict(os.environ), quiet_start():
+# Programs that tests start find the environment as it was.
+with mock.patch.dict(os.environ):
+    hide_remarks()
     import tensorflow as tf
 
 # The workers of pytest-xdist share the cores: more threads would wait for each other.

@@ -31,16 +31,17 @@ __all__ = ["__version__", *_PLACES, *_SUBMODULES]
 
 
 def __getattr__(name: str) -> Any:
-    from txl_tf.quiet_start import check_backend, import_name, quiet_start
+    from txl_tf.quiet_start import check_backend, hide_remarks, import_name
 
     if name in _NEED_TENSORFLOW:
         check_backend()
     if name in _NEED_KERAS:
         check_backend("jax")
-    if name not in _SUBMODULES:
-        return import_name(__name__, _PLACES, name)
-    with quiet_start():
+    if name in (*_NEED_KERAS, *_NEED_TENSORFLOW):
+        hide_remarks()
+    if name in _SUBMODULES:
         return importlib.import_module(f"txl_tf.{name}")
+    return import_name(__name__, _PLACES, name)
 
 
 def __dir__() -> list[str]:

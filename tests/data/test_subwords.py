@@ -146,13 +146,6 @@ def test_sentencepiece_is_needed_to_learn_alone(vocabulary, monkeypatch):
         learn_subwords([TEXT.encode()], 307)
 
 
-def test_a_tokenizer_starts_silently(capfd):
-    vocabulary = Vocabulary.learn("subword", [TEXT], max_symbols=300)
-    capfd.readouterr()
-    vocabulary.encode("abc")
-    assert capfd.readouterr().err == ""
-
-
 def test_subwords_need_their_model(vocabulary):
     with pytest.raises(UserError, match="`sentencepiece` must be given at level 'subword'"):
         Vocabulary("subword", vocabulary.symbols)

@@ -12,6 +12,12 @@ from typing import NamedTuple
 
 NO_NETWORK = "a test must not reach the network"
 _NUMBER = re.compile(r"(?<![\w.])[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]\d+)?(?!\w)")
+# What TensorFlow writes to standard error whatever TF_CPP_MIN_LOG_LEVEL is; marked as an error, but
+# no more than that, that the machine has no GPU driver.
+_BANNER = re.compile(
+    r"WARNING: All log messages before absl::InitializeLog.*|[IW]\d{4} [\d:.]+ +\d+ \S+:\d+\] .*"
+    r"|E\d{4} .* failed call to cuInit: .*\(303\)"
+)
 _WORDS = re.findall(r"\w+", "once upon a time there was a king of the sea and the land")
 
 
@@ -39,6 +45,12 @@ def call(program, *arguments):
         status = main([program.rpartition(".")[2], *map(str, arguments)])
     new = {name for name in list_files().keys() - before.keys() if not name.endswith("/")}
     return Outcome(status, out.getvalue(), err.getvalue(), sorted({mask_name(n) for n in new}))
+
+
+def drop_banner(text):
+    """Returns what a process has written to standard error, without TensorFlow's banner."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if not _BANNER.fullmatch(line.rstrip("\n")))
 
 
 def list_files():

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import sys
 import time
 from types import SimpleNamespace
@@ -191,21 +192,31 @@ def test_processes_with_different_flags_are_told(data_dir, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("index", "number"), [(0, signal.SIGINT), (1, signal.SIGTERM)])
-def test_a_signal_stops_a_process_that_waits_for_others(index, number, data_dir, tmp_path):
+@pytest.mark.parametrize("index", [0, 1])
+def test_ctrl_c_ends_a_process_that_waits_for_others(index, data_dir, tmp_path):
     run = Run(data_dir, tmp_path, steps=50)
     process, log = run.start_alone(index), run.logs[index]
     while not log.exists() or "Waiting for the other processes" not in log.read_text():
         assert process.poll() is None
         time.sleep(0.1)
+    other = 1 - index
+    assert f"without a limit: worker {other} (127.0.0.1:" in log.read_text()
     time.sleep(2)  # it says so before it waits
-    process.send_signal(number)
-    assert process.wait(timeout=MINUTE) == 128 + number
-    assert log.read_text().splitlines()[-1] == (
-        f"train_gpu.py: stopped by {signal.Signals(number).name} while it waited for the other "
-        "processes of the run"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=MINUTE) == -signal.SIGINT
+
+
+@pytest.mark.slow
+def test_a_port_in_use_is_told(data_dir, tmp_path):
+    run, (environment, _) = Run(data_dir, tmp_path, steps=50), make_environments(2)
+    address = json.loads(environment["TF_CONFIG"])["cluster"]["worker"][0]
+    with socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))):
+        process = ForkedProgram(run.arguments, run.logs[0], environment)
+        assert process.wait(timeout=MINUTE) == 1
+    *_, line = run.logs[0].read_text().splitlines()
+    assert line.startswith(
+        f"train_gpu.py: the processes of the run cannot be joined at {address}: "
     )
-    assert not run.model_dir.exists()
 
 
 @pytest.mark.slow

@@ -104,5 +104,4 @@ def test_both_programs_have_the_same_flags_but_for_the_devices(monkeypatch):
         monkeypatch.setattr(program, "run_program", note(name))
         program.main([name])
     assert seen["tpu"] - seen["gpu"] == {"tpu", "tpu_zone", "gcp_project"}
-    hosts = {"connect_minutes"}
-    assert seen["gpu"] - seen["tpu"] == {"num_gpus", *hosts}
+    assert seen["gpu"] - seen["tpu"] == {"num_gpus"}

@@ -24,7 +24,6 @@ from tests.helpers.places import GOLDEN
 from tests.soak.harness import run_soak
 from txl_tf.errors import UserError
 from txl_tf.progress import Bar
-from txl_tf.quiet_start import quiet_start
 
 # A folder, and patterns of the files that are read of it.
 KINDS = {
@@ -41,10 +40,9 @@ BATCH = 200  # files of a task
 
 def read(kind, folder):
     """Reads the files of a kind."""
-    with quiet_start():
-        import txl_tf
-        from txl_tf import data, release
-        from txl_tf.release import hub, importing
+    import txl_tf
+    from txl_tf import data, release
+    from txl_tf.release import hub, importing
 
     match kind:
         case "pickle":

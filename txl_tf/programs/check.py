@@ -32,7 +32,7 @@ from txl_tf.programs.checks import numbers, speed, training, use
 from txl_tf.programs.checks.backend import CheckFailedError, Figures, SkippedError, is_jax
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import EXIT_FAILED, run_program
-from txl_tf.quiet_start import check_backend, find_backend, quiet_start
+from txl_tf.quiet_start import check_backend, find_backend
 from txl_tf.version import __version__
 
 
@@ -217,8 +217,7 @@ def _run_process(checks: Sequence[Check], sender: Connection, log: str) -> None:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     if not is_jax():
-        with quiet_start():
-            import tensorflow as tf
+        import tensorflow as tf
 
         # `resume` starts other processes, which need memory, too.
         for device in tf.config.list_physical_devices("GPU"):

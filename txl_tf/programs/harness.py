@@ -16,7 +16,7 @@ from txl_tf.programs.cli.program import (
     print_failure,
     start_in_utf8,
 )
-from txl_tf.quiet_start import check_backend, quiet_start
+from txl_tf.quiet_start import check_backend, hide_remarks
 
 
 def main(argv: list[str] = sys.argv) -> int:
@@ -47,9 +47,9 @@ def run_harness(argv: list[str]) -> int:
     name = os.path.basename(argv[0])
     previous, sys.argv = sys.argv, argv  # the harness reads its arguments there
     try:
-        # TensorFlow's messages about the machine would bury those of the harness.
         check_backend()
-        with quiet_start(), require_extra("harness", "the harness"):
+        hide_remarks()
+        with require_extra("harness", "the harness"):
             from lm_eval.__main__ import cli_evaluate
 
             import txl_tf.apps.lm_eval  # noqa: F401  registers the model

@@ -15,18 +15,13 @@ from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
 from txl_tf.programs.cli.train_command import run
 from txl_tf.programs.cli.train_flags import MAX_CPU_REPLICAS, define_flags
-from txl_tf.training.cluster import CONNECT_MINUTES
 
 
 def make_strategy(options: flags.FlagValues) -> Any:
     """Returns a MirroredStrategy; imports tensorflow only after the flags have been read."""
     from txl_tf.training.strategy import make_gpu_strategy
 
-    return make_gpu_strategy(
-        num_gpus=options.num_gpus,
-        cpu_replicas=options.cpu_replicas,
-        connect_minutes=options.connect_minutes,
-    )
+    return make_gpu_strategy(num_gpus=options.num_gpus, cpu_replicas=options.cpu_replicas)
 
 
 def count_replicas(options: flags.FlagValues) -> int:
@@ -43,8 +38,6 @@ def define_gpu_flags() -> flags.FlagValues:
     define("num_gpus", int, None, "Number of GPUs to use. [default: all]", lower_bound=0)
     text = "Number of replicas on the CPU, to try out several replicas."
     define("cpu_replicas", int, 1, text, lower_bound=1, upper_bound=MAX_CPU_REPLICAS, rare=True)
-    text = "Minutes to wait for the other hosts of the run; 0 for no limit."
-    define("connect_minutes", float, CONNECT_MINUTES, text, lower_bound=0, rare=True)
     return options
 
 

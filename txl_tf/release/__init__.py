@@ -5,7 +5,7 @@ Submodules are imported when they are first used: `names` needs no TensorFlow.
 
 from typing import Any
 
-from txl_tf.quiet_start import import_name
+from txl_tf.quiet_start import hide_remarks, import_name
 
 _PLACES = {
     "Corpus": "txl_tf.release.corpus",
@@ -23,6 +23,7 @@ __all__ = list(_PLACES)
 
 
 def __getattr__(name: str) -> Any:
+    hide_remarks()
     return import_name(__name__, _PLACES, name)
 
 

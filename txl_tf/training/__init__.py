@@ -5,7 +5,7 @@ Submodules are imported when they are first used.
 
 from typing import Any
 
-from txl_tf.quiet_start import import_name
+from txl_tf.quiet_start import hide_remarks, import_name
 
 _PLACES = {
     "Regularization": "txl_tf.training.step",
@@ -19,6 +19,7 @@ __all__ = [*_PLACES]
 
 
 def __getattr__(name: str) -> Any:
+    hide_remarks()
     return import_name(__name__, _PLACES, name)
 
 

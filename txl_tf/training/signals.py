@@ -5,8 +5,6 @@ import signal
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from txl_tf.errors import StoppedError
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -26,19 +24,6 @@ def note_stop_signals() -> Iterator[list[signal.Signals]]:
 
     with _handle(note):
         yield received
-
-
-@contextlib.contextmanager
-def stop_at_once(doing: str) -> Iterator[None]:
-    """Raises a `StoppedError` on a signal to stop, while there is nothing to save."""
-
-    # Without a handler, the first process of a container would ignore SIGTERM.
-    def stop(number: int, frame: FrameType | None) -> None:
-        name = signal.Signals(number).name
-        raise StoppedError(f"stopped by {name} while {doing}", 128 + number)
-
-    with _handle(stop):
-        yield
 
 
 @contextlib.contextmanager

@@ -7,37 +7,33 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from txl_tf.errors import UserError, explain, explain_errors
-from txl_tf.training.cluster import CONNECT_MINUTES, Cluster, read_cluster, wait_for_processes
-from txl_tf.training.signals import end_on_interrupt, stop_at_once
+from txl_tf.training.cluster import Cluster, read_cluster
+from txl_tf.training.signals import end_on_interrupt
 
 CONNECT_SECONDS = 60.0  # to wait for the address of a TPU
 
 
 def make_gpu_strategy(
-    *,
-    num_gpus: int | None = None,
-    cpu_replicas: int = 1,
-    connect_minutes: float = CONNECT_MINUTES,
+    *, num_gpus: int | None = None, cpu_replicas: int = 1
 ) -> tf.distribute.MirroredStrategy | tf.distribute.MultiWorkerMirroredStrategy:
     """Returns a strategy over the GPUs of this machine, or over its CPU if it has none.
 
     If TF_CONFIG names several processes, the strategy spans all of them, and the call waits until
-    all have started, at most `connect_minutes` (0 for no limit). A run of one process can divide
-    the CPU into `cpu_replicas`, to try out the computation on several GPUs.
+    all have started, without a limit. A run of one process can divide the CPU into `cpu_replicas`,
+    to try out the computation on several GPUs.
 
     In the 2019 code: `assign_to_gpu`.
 
     Raises:
-        UserError: If there are fewer GPUs, TF_CONFIG is not valid, another process did not start in
-            time, or the devices were already in use and cannot be chosen or divided.
-        StoppedError: If a signal to stop came during the wait.
+        UserError: If there are fewer GPUs, TF_CONFIG is not valid, the processes cannot be joined,
+            or the devices were already in use and cannot be chosen or divided.
     """
     cluster = read_cluster()
     gpus = _choose_gpus(cluster, num_gpus, cpu_replicas)
     with explain_errors("`num_gpus` must be chosen before TensorFlow is used", RuntimeError):
         tf.config.set_visible_devices(gpus, "GPU")
     if cluster:
-        return _make_cluster_strategy(cluster, gpus, connect_minutes)
+        return _make_cluster_strategy(cluster)
     if gpus:
         return make_device_strategy([f"GPU:{index}" for index in range(len(gpus))])
     return _make_cpu_strategy(cpu_replicas)
@@ -65,15 +61,10 @@ def _choose_gpus(
     return chosen
 
 
-def _make_cluster_strategy(
-    cluster: Cluster, gpus: list[tf.config.PhysicalDevice], minutes: float
-) -> tf.distribute.MultiWorkerMirroredStrategy:
+def _make_cluster_strategy(cluster: Cluster) -> tf.distribute.MultiWorkerMirroredStrategy:
     """Returns a strategy over all processes of a cluster, each with its GPUs or its CPU."""
     others = [cluster.name(index) for index in range(len(cluster.tasks)) if index != cluster.index]
-    limit = f"at most {minutes:g} minutes" if minutes else "without a limit"
-    print(f"Waiting for the other processes of the run, {limit}: {', '.join(others)}")
-    with stop_at_once("it waited for the other processes of the run"):
-        wait_for_processes(cluster, 60 * minutes or None)
+    print(f"Waiting for the other processes of the run, without a limit: {', '.join(others)}")
     fault = f"the processes of the run cannot be joined at {cluster.addresses[cluster.index]}"
     with explain_errors(fault, tf.errors.OpError), end_on_interrupt():
         return tf.distribute.MultiWorkerMirroredStrategy()

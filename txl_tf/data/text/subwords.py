@@ -17,7 +17,6 @@ import numpy as np
 from txl_tf.data.text.codec import NO_OFFSETS, Encoded, Tensor
 from txl_tf.data.text.words import convert_to_lower_case, locate_lines
 from txl_tf.errors import UserError, explain_errors, require_extra
-from txl_tf.quiet_start import drop_lines
 
 DEFAULT_SYMBOLS = 8192
 # The symbols of ids 0 and 1. The 256 bytes follow, then the learned pieces.
@@ -25,8 +24,6 @@ UNKNOWN, NEWLINE = "<unk>", "\n"
 FIRST_BYTE = 2
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
-# SentencePiece says this of every model that does not change its texts.
-_REMARK = r"normalizer\.cc\(\d+\) LOG\(INFO\) precompiled_charsmap is empty"
 _SPACE_PIECE = "\u2581"  # SentencePiece's escape for a space
 # The largest text to learn from. From a larger one, every second, fourth, ... line is taken.
 _SAMPLE_BYTES = 2**25
@@ -58,7 +55,7 @@ class SubwordCodec:
 
         fault = "`sentencepiece` of the vocabulary is not a SentencePiece model in base64"
         faults = (TypeError, ValueError, tf.errors.OpError)
-        with drop_lines(_REMARK), explain_errors(fault, *faults):
+        with explain_errors(fault, *faults):
             model = base64.b64decode(self._model)
             return tf_text.SentencepieceTokenizer(model=model, out_type=tf.int32)
 

@@ -14,7 +14,7 @@ from absl import flags
 from txl_tf.errors import StoppedError, UserError, explain
 from txl_tf.programs.cli.flags import OUTPUT, define_flag, format_help, parse_flags
 from txl_tf.progress import QUIET
-from txl_tf.quiet_start import find_backend, quiet_start
+from txl_tf.quiet_start import find_backend, hide_remarks
 from txl_tf.version import __version__
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
@@ -43,7 +43,7 @@ def run_program(
     """
     start_in_utf8(argv)
     name = os.path.basename(argv[0])
-    text = "Show no progress bars, and not that TensorFlow is being loaded."
+    text = "Show no progress bars."
     define_flag(options, "quiet", bool, False, text, section=OUTPUT)
     text = "Show the messages of TensorFlow, and the traceback of an error."
     define_flag(options, "verbose", bool, False, text, section=OUTPUT)
@@ -54,19 +54,17 @@ def run_program(
             print(f"{description or name}\n\n{listed}\n\n{others}{_VERSION_HELP}")
             return 0
         if "--version" in argv[1:]:
-            with quiet_start():
-                print("\n".join(_describe_versions()))
+            hide_remarks()
+            print("\n".join(_describe_versions()))
             return 0
         parse_flags(options, argv, positional=positional)
         _set_environment(options)
-        # TensorFlow's messages about the machine would bury the program's own lines.
-        with quiet_start(notice=not options.quiet):
-            try:
-                main(options)
-            except (UserError, OSError):
-                if options.verbose:
-                    traceback.print_exc()
-                raise
+        try:
+            main(options)
+        except (UserError, OSError):
+            if options.verbose:
+                traceback.print_exc()
+            raise
     except flags.Error as error:
         return print_failure(name, error, EXIT_USAGE)
     except BrokenPipeError:
@@ -108,6 +106,7 @@ def _set_environment(options: flags.FlagValues) -> None:
         os.environ[QUIET] = "1"
     if options.verbose:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
+    hide_remarks()
     if "threads" in options and options.threads:
         os.environ["TF_NUM_INTRAOP_THREADS"] = str(options.threads)
 
