@@ -7,7 +7,8 @@ import numpy as np
 
 import txl_tf
 from txl_tf.training import job
-from txl_tf.training.trainer import Interval, Trainer
+from txl_tf.training.intervals import Interval
+from txl_tf.training.trainer import Trainer
 from txl_tf.training.workers import Workers
 
 N_TOKEN, BATCH, TGT_LEN, MEM_LEN = 23, 6, 5, 7

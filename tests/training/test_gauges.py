@@ -7,7 +7,7 @@ import tensorflow as tf
 from small_runs import make_trainer, read_variables
 
 from txl_tf.training import trainer as trainer_module
-from txl_tf.training.trainer import measure_peak_memory
+from txl_tf.training.strategy import measure_peak_memory
 
 
 def test_the_norm_is_that_of_all_weights(two_replicas):

@@ -29,7 +29,8 @@ from small_runs import (
 from tables import slow_after
 
 from txl_tf.config import ModelConfig
-from txl_tf.training.trainer import Interval, Trainer
+from txl_tf.training.intervals import Interval
+from txl_tf.training.trainer import Trainer
 
 N_STEPS, SAVED = 7, 3
 N_TOKENS = 131  # an epoch is shorter than a run

@@ -1,6 +1,6 @@
 """How steps are divided into calls, by durations that a test sets."""
 
-from txl_tf.training.trainer import Pace
+from txl_tf.training.intervals import Pace
 
 
 def run_calls(pace, *, step_seconds, compile_seconds=0.0, changes=()):

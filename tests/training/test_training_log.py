@@ -11,8 +11,8 @@ import txl_tf
 from txl_tf.config.training import RunOptions
 from txl_tf.runs.folder import RunConfig
 from txl_tf.scoring.metrics import Score, format_score, make_bits_record
+from txl_tf.training.intervals import Interval
 from txl_tf.training.log import TrainingLog
-from txl_tf.training.trainer import Interval
 
 KEYS = {
     "step",

@@ -21,7 +21,7 @@ from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
 from txl_tf.runs.checkpoint_files import find_best, list_losses
 from txl_tf.runs.folder import EVENTS_NAME, LOG_NAME, VALIDATION_NAME, RunConfig
 from txl_tf.scoring.metrics import Score, format_score, make_score_record, name_bits, name_losses
-from txl_tf.training.trainer import Interval
+from txl_tf.training.intervals import Interval
 
 
 class TimeLeft:

@@ -15,9 +15,10 @@ from txl_tf.errors import StoppedError, UserError
 from txl_tf.progress import Bar
 from txl_tf.scoring.metrics import Score
 from txl_tf.training.checkpoint import Checkpointer
+from txl_tf.training.intervals import Interval
 from txl_tf.training.log import TrainingLog, Validation
 from txl_tf.training.signals import note_stop_signals
-from txl_tf.training.trainer import Interval, Trainer
+from txl_tf.training.trainer import Trainer
 
 CALL_SECONDS = 5.0  # about the longest delay of a signal to stop
 EXIT_AT_LIMIT = 3  # the exit status after `max_hours`, and at `stop_step`

@@ -1,5 +1,6 @@
 """The distribution strategies of a run: GPUs, CPU, several hosts, TPU."""
 
+import resource
 import socket
 import urllib.error
 from collections.abc import Sequence
@@ -105,6 +106,22 @@ def make_tpu_strategy(
 def make_device_strategy(devices: Sequence[str]) -> tf.distribute.MirroredStrategy:
     """Returns a strategy with a replica on each logical device, such as "GPU:0"."""
     return tf.distribute.MirroredStrategy(devices)
+
+
+def measure_peak_memory(strategy: tf.distribute.Strategy) -> int | None:
+    """Returns the peak memory of a run so far in bytes; `None` if it is not known.
+
+    It is the peak of the fullest device of this process; on a CPU, that of the whole process,
+    including tensorflow. The peak of devices of another process, such as some TPUs, is not known.
+    """
+    devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
+    if any(device.device_type == "CPU" for device in devices):
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts in KiB
+    try:
+        infos = [tf.config.experimental.get_memory_info(device.to_string()) for device in devices]
+    except (ValueError, tf.errors.OpError):
+        return None
+    return max(info["peak"] for info in infos)
 
 
 def _make_cpu_strategy(n_replicas: int) -> tf.distribute.MirroredStrategy:

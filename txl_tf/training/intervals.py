@@ -1,0 +1,100 @@
+"""The numbers of consecutive training steps, and the plan of the calls that make them."""
+
+import collections
+import itertools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+
+
+class Interval(NamedTuple):
+    """The numbers of n consecutive steps, each array of shape (n,); see also `StepResult`."""
+
+    step: int  # after the last one
+    nats: np.ndarray
+    tokens: np.ndarray
+    grad_norm: np.ndarray
+    learning_rate: np.ndarray
+    n_read: np.ndarray  # tokens, also those without a loss, but without extra context
+    # Including the wait for segments. NaN in a call that was compiled first, whose duration says
+    # nothing about the speed.
+    seconds: np.ndarray
+
+    @property
+    def is_good(self) -> np.ndarray:
+        """Whether each step was made, (n,) bool; steps that are not finite are skipped."""
+        return np.isfinite(self.nats) & np.isfinite(self.grad_norm)
+
+    @property
+    def loss(self) -> float:
+        """The mean loss of the last step in nats."""
+        return float(self.nats[-1] / self.tokens[-1])
+
+    @property
+    def tokens_per_second(self) -> float:
+        """The speed of the steps whose duration is known; NaN if there are none."""
+        is_known = np.isfinite(self.seconds)
+        if not is_known.any():
+            return math.nan
+        return float(self.n_read[is_known].sum()) / float(self.seconds[is_known].sum())
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """Joins consecutive intervals."""
+        arrays = zip(*(part[1:] for part in parts), strict=True)
+        return cls(parts[-1].step, *(np.concatenate(values) for values in arrays))
+
+
+class Pace:
+    """Plans the calls of the device: each ends at a stop, or after about `call_seconds`.
+
+    A call also ends at each step in `changes`, where the segments get another shape. No call has
+    more than `longest` steps.
+    """
+
+    def __init__(
+        self, step: int, stops: Sequence[int], call_seconds: float, changes: Sequence[int] = ()
+    ):
+        self._step = step
+        self._changes = {step, *changes}
+        stops = sorted({*stops, *(each for each in changes if step < each < stops[-1])})
+        self._stops = collections.deque(stops)
+        self._call_seconds = call_seconds
+        self._seconds_per_step = math.inf
+        self._n_open = 0  # calls that are planned but not measured yet
+        self._n_unknown = 0  # how many of the next measurements say nothing about the speed
+        bounds = itertools.pairwise((step, *stops))
+        self.longest = max(stop - start for start, stop in bounds)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the last call has been planned."""
+        return not self._stops
+
+    def is_compiled(self, start: int) -> bool:
+        """Returns whether the call that starts at a step is compiled before it runs."""
+        return start in self._changes
+
+    def plan(self) -> tuple[int, int]:
+        """Returns the first step and the number of steps of the next call."""
+        start, room = self._step, self._stops[0] - self._step
+        if self.is_compiled(start):  # compilation is not speed, and earlier calls had other shapes
+            self._seconds_per_step = math.inf
+            self._n_unknown = self._n_open + 1
+        self._n_open += 1
+        if math.isfinite(self._call_seconds):
+            room = min(room, max(1, int(self._call_seconds / self._seconds_per_step)))
+        self._step += room
+        if self._step == self._stops[0]:
+            self._stops.popleft()
+        return start, room
+
+    def note(self, seconds: float, n_steps: int) -> None:
+        """Records the duration of the oldest call that is not measured yet."""
+        self._n_open -= 1
+        if self._n_unknown:
+            self._n_unknown -= 1
+        else:
+            self._seconds_per_step = seconds / n_steps
