@@ -58,7 +58,7 @@ def complete(program, arguments):
     if names == ["run"] and not given.startswith("-"):
         names = []  # it is the first argument
     return [f"--{name}=missing" for name in names] + [
-        NUMBERS.get(word, re.sub(r"(gs|hdfs)://", "", word)) for word in arguments
+        NUMBERS.get(word, word.replace("gs://", "")) for word in arguments
     ]
 
 

@@ -2,10 +2,10 @@ import errno
 import io
 import os
 import tarfile
+from pathlib import Path
 
 import pytest
 
-from txl_tf.data import download
 from txl_tf.data.download import unpack
 from txl_tf.errors import UserError
 
@@ -121,12 +121,15 @@ def test_a_full_disk_while_unpacking_leaves_nothing(tmp_path, monkeypatch):
 def test_files_are_under_their_names_only_once_they_are_whole(tmp_path, monkeypatch):
     """A killed program cleans nothing up: what it leaves must not look like the files."""
     archive = make_tar(tmp_path / "pie.tgz", FILES)
-    seen = []
+    moved = []
 
-    def look(source, folder):
-        seen.extend(path for path in list_files(folder) if ".part-" not in path)
-        assert list_files(source) == UNPACKED
+    def look(path, target):
+        (aside,) = (tmp_path / "out").glob("pie.tgz.part-*")
+        assert list_files(aside) == UNPACKED
+        assert path.read_bytes() == FILES[f"./{path.relative_to(aside)}"]
+        assert not target.exists()
+        moved.append(target.name)
 
-    monkeypatch.setattr(download, "_move_files", look)
+    monkeypatch.setattr(Path, "replace", look)
     unpack(archive, tmp_path / "out")
-    assert seen == []
+    assert len(moved) == len(FILES)

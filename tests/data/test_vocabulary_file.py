@@ -14,9 +14,9 @@ from txl_tf.errors import UserError
 def read(tmp_path):
     """Writes a file and reads it as a vocabulary."""
 
-    def read(text, level="word", name="vocab.txt", unknown=None, **options):
+    def read(text, level="word", name="vocab.txt", **options):
         (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-        return read_vocabulary_file(tmp_path / name, level, LearningOptions(**options), unknown)
+        return read_vocabulary_file(tmp_path / name, level, LearningOptions(**options))
 
     return read
 

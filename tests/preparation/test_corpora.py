@@ -124,7 +124,7 @@ def test_wt2_counts_all_splits_and_wt103_the_training_text_only(tmp_path):
 
 def test_pydoc_can_encode_every_byte(monkeypatch, tmp_path):
     splits = {"train": [b"banana"], "valid": [b"x", b"yz"], "test": [b"y"]}
-    monkeypatch.setattr("txl_tf.preparation.plan.read_standard_library", lambda: splits)
+    monkeypatch.setattr("txl_tf.preparation.standard_library.read_standard_library", lambda: splits)
     assert prepare.main(["x", "--dataset=pydoc", f"--data_dir={tmp_path}"]) == 0
     records = open_records(tmp_path)
     assert read_ids(tmp_path, "train").tolist() == list(b"banana")
@@ -134,7 +134,7 @@ def test_pydoc_can_encode_every_byte(monkeypatch, tmp_path):
 
 def test_pydoc_may_have_the_vocabulary_of_a_run(monkeypatch, tmp_path):
     splits = {"train": [b"banana"], "valid": [b"x"], "test": [b"y"]}
-    monkeypatch.setattr("txl_tf.preparation.plan.read_standard_library", lambda: splits)
+    monkeypatch.setattr("txl_tf.preparation.standard_library.read_standard_library", lambda: splits)
     symbols = [str(byte) for byte in range(255, -1, -1)]
     (tmp_path / "v.json").write_text(json.dumps({"level": "byte", "symbols": symbols}))
     flags = [f"--data_dir={tmp_path}/records", f"--vocab_file={tmp_path}/v.json"]

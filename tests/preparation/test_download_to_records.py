@@ -65,7 +65,7 @@ def test_a_public_set_is_downloaded_and_made_once(dataset, server, serve, tmp_pa
 def test_shakespeare_is_one_file_whose_end_validates(serve, tmp_path, monkeypatch):
     text = "\nFirst Citizen:\nWe are all.\n\n\nLeontes:\nNo.\n"
     published = PublishedFile("input.txt", (serve("/input.txt", text.encode()),))
-    corpus = replace(CORPORA["shakespeare"], published=(published,), held_out=(15, 0), tokens={})
+    corpus = replace(CORPORA["shakespeare"], published=(published,), held_out=(15, 0), counts={})
     monkeypatch.setitem(CORPORA, "shakespeare", corpus)
     assert call("shakespeare", tmp_path) == 0
     records = open_records(tmp_path / "data")

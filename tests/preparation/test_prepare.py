@@ -29,13 +29,13 @@ def publish(monkeypatch):
 
 
 def test_a_set_with_the_published_counts_is_not_remarked_on(tmp_path, capsys, publish):
-    publish(tokens={"train": 102, "valid": 2, "test": 2}, symbols=2)
+    publish(counts={"train": 102, "valid": 2, "test": 2, "vocabulary": 2})
     assert call(tmp_path) == 0
     assert "the published set" not in capsys.readouterr().out
 
 
 def test_a_part_of_a_set_is_remarked_on(tmp_path, capsys, publish):
-    publish(tokens={"train": 997, "valid": 2, "test": 2}, symbols=3)
+    publish(counts={"train": 997, "valid": 2, "test": 2, "vocabulary": 3})
     assert call(tmp_path) == 0
     out = capsys.readouterr().out
     assert "wt2, train: 102; the published set has 997." in out
@@ -43,7 +43,7 @@ def test_a_part_of_a_set_is_remarked_on(tmp_path, capsys, publish):
 
 
 def test_a_set_with_nearly_the_published_counts_is_refused(tmp_path, capsys, publish):
-    publish(tokens={"train": 103, "valid": 2, "test": 2})
+    publish(counts={"train": 103, "valid": 2, "test": 2})
     assert call(tmp_path) == 1
     assert "train: 102; the published set has 103. A file is damaged" in capsys.readouterr().err
     assert not (tmp_path / "records").exists()

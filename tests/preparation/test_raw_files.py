@@ -1,24 +1,27 @@
+"""Where the files of a data set are, and how one file is cut into splits."""
+
 import gzip
 import zipfile
+from dataclasses import replace
 
 import pytest
 
 from txl_tf.data.text.text_files import TextFile
 from txl_tf.errors import UserError
-from txl_tf.preparation.corpora import (
-    CORPORA,
-    SPLITS,
-    parse_enwik8,
-    parse_text8,
-)
-from txl_tf.preparation.plan import make_source
-from txl_tf.preparation.raw_files import cut_raw, find_layout, find_raw, hold_out
+from txl_tf.preparation.corpora import CORPORA, parse_enwik8, parse_text8
+from txl_tf.preparation.corpus import SPLITS, find_raw, hold_out
 
 TEXT8, ENWIK8, WT2 = (CORPORA[name] for name in ("text8", "enwik8", "wt2"))
 
 
 def read(source):
     return b"".join(chunk.text for chunk in source.iterate_chunks())
+
+
+def read_splits(corpus, folder, **changes):
+    """Returns the text of each split that a data set finds in a folder; empty if it finds none."""
+    texts = replace(corpus, **changes).locate(folder)
+    return {split: read(source) for split, source in texts.sources.items()} if texts else {}
 
 
 def write(path, data):
@@ -28,59 +31,56 @@ def write(path, data):
 
 
 def test_the_test_split_is_last_and_the_valid_split_before_it(tmp_path):
-    file = TextFile(write(tmp_path / "enwik8", bytes(range(100))))
-    cut = cut_raw(ENWIK8, file, valid_size=7, test_size=5)
-    texts = {
-        name: read(make_source(ENWIK8, (part,), is_release=False)) for name, part in cut.items()
-    }
-    assert texts == {
+    write(tmp_path / "enwik8", bytes(range(100)))
+    assert read_splits(ENWIK8, tmp_path, held_out=(7, 5)) == {
         "train": bytes(range(88)),
         "valid": bytes(range(88, 95)),
         "test": bytes(range(95, 100)),
     }
 
 
+def test_the_sizes_of_the_user_replace_those_of_the_set(tmp_path):
+    write(tmp_path / "enwik8", bytes(range(100)))
+    texts = read_splits(ENWIK8, tmp_path, held_out=(7, 5), sizes=(None, 3))
+    assert [len(text) for text in texts.values()] == [90, 7, 3]
+
+
 @pytest.mark.parametrize("n_spaces", [1, 700])
 def test_the_splits_of_text8_are_stripped(tmp_path, n_spaces):
     space = b" " * n_spaces
     text = space + b"ab" + space + b"c" * 7 + b"d" * (11 - n_spaces % 11) + space
-    file = TextFile(write(tmp_path / "text8", text))
-    held_out = len(text) - 2 * n_spaces - 2 - 7
-    cut = cut_raw(TEXT8, file, valid_size=7, test_size=held_out)
-    train, valid, _ = (read(make_source(TEXT8, (part,), is_release=False)) for part in cut.values())
-    assert (train, valid) == (b"ab", b"c" * 7)
+    write(tmp_path / "text8", text)
+    held_out = (7, len(text) - 2 * n_spaces - 2 - 7)
+    texts = read_splits(TEXT8, tmp_path, held_out=held_out)
+    assert (texts["train"], texts["valid"]) == (b"ab", b"c" * 7)
 
 
 @pytest.mark.parametrize("sizes", [(90, 10), (99, 2)])
 def test_something_must_be_left_for_training(tmp_path, sizes):
-    file = TextFile(write(tmp_path / "enwik8", bytes(100)))
+    write(tmp_path / "enwik8", bytes(100))
     with pytest.raises(UserError, match=r"must be below the size of the raw file.*100 bytes"):
-        cut_raw(ENWIK8, file, valid_size=sizes[0], test_size=sizes[1])
+        read_splits(ENWIK8, tmp_path, sizes=sizes)
 
 
 def test_an_archive_is_as_good_as_the_file(tmp_path):
     with zipfile.ZipFile(tmp_path / "enwik8.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("other", b"no")
         archive.writestr("enwik8", bytes(range(100)))
-    (file,) = find_raw(tmp_path, "enwik8.zip!enwik8")
-    cut = cut_raw(ENWIK8, file, valid_size=7, test_size=5)
-    assert read(make_source(ENWIK8, (cut["valid"],), is_release=False)) == bytes(range(88, 95))
+    assert read_splits(ENWIK8, tmp_path, held_out=(7, 5))["valid"] == bytes(range(88, 95))
 
 
 @pytest.mark.parametrize("pattern", ["{}.txt", "wikitext-2/wiki.{}.tokens"])
 def test_files_are_found_in_each_layout(tmp_path, pattern):
     for split in SPLITS:
         write(tmp_path / pattern.format(split), split.encode())
-    found = find_layout(WT2, tmp_path)
-    assert {
-        split: read(make_source(WT2, files, is_release=False)) for split, files in found.items()
-    } == {split: f"{split}\n".encode() for split in SPLITS}
+    expected = {split: f"{split}\n".encode() for split in SPLITS}
+    assert read_splits(WT2, tmp_path) == expected
 
 
 def test_a_layout_that_is_not_whole_is_not_taken(tmp_path):
     for split in ("train", "valid"):
         write(tmp_path / f"{split}.txt", b"a")
-    assert find_layout(WT2, tmp_path) is None
+    assert WT2.locate(tmp_path) is None
 
 
 def test_the_training_files_of_lm1b_come_in_the_order_of_their_names(tmp_path):
@@ -102,15 +102,15 @@ def test_text8_must_be_one_character_at_a_time():
     ("text", "symbol"), [(b"a_b", "_"), (b"aBc", "B"), (b"a\nb", r"\\n"), ("aéb".encode(), "é")]
 )
 def test_text8_has_27_symbols(tmp_path, text, symbol):
-    source = make_source(TEXT8, (TextFile(write(tmp_path / "text8", text)),), is_release=False)
+    write(tmp_path / "text8", text)
     with pytest.raises(UserError, match=rf"text8 has 27 symbols, .* such as '{symbol}'; --dataset"):
-        read(source)
+        read_splits(TEXT8, tmp_path, held_out=(0, 0))
 
 
 def test_a_raw_file_that_is_cut_must_be_unpacked(tmp_path):
-    file = TextFile(write(tmp_path / "text8", gzip.compress(b"a b")))
+    write(tmp_path / "text8", gzip.compress(b"a b"))
     with pytest.raises(UserError, match=r"text8` must be unpacked first: it is cut into splits"):
-        cut_raw(TEXT8, file, valid_size=1, test_size=1)
+        TEXT8.locate(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,11 @@ def test_enwik8_must_be_numbers_of_bytes(text):
 
 def test_enwik8_in_numbers_may_be_cut_anywhere(tmp_path, monkeypatch):
     numbers = " ".join("\n" if byte == 10 else str(byte) for byte in bytes(range(256)) * 3)
-    file = TextFile(write(tmp_path / "train.txt", numbers.encode()))
+    for split in SPLITS:
+        write(tmp_path / f"{split}.txt", numbers.encode())
     blocks = TextFile.iterate_blocks
     monkeypatch.setattr(TextFile, "iterate_blocks", lambda self: blocks(self, 5))
-    assert read(make_source(ENWIK8, (file,), is_release=True)) == bytes(range(256)) * 3
+    assert read_splits(ENWIK8, tmp_path)["train"] == bytes(range(256)) * 3
 
 
 def cut(texts, fraction, level, folder):
@@ -167,7 +168,7 @@ def test_one_line_is_cut_before_a_character(tmp_path, level, end):
 
 
 def test_a_line_that_ends_far_away_is_cut_before_a_character(tmp_path, monkeypatch):
-    monkeypatch.setattr("txl_tf.preparation.raw_files._CUT_BYTES", 5)
+    monkeypatch.setattr("txl_tf.preparation.corpus._CUT_BYTES", 5)
     assert cut([b"a" * 13 + b"\n" + b"b"], 0.5, "char", tmp_path) == [b"a" * 8, b"a" * 5 + b"\nb"]
 
 

@@ -1,8 +1,10 @@
 """Addresses in the place of folders: tensorflow's ram:// stands in for gs:// and the like."""
 
+import gzip
 import importlib
 import json
 import threading
+import zipfile
 
 import numpy as np
 import pytest
@@ -72,13 +74,45 @@ def test_an_address_that_tensorflow_does_not_know_is_one_line(capsys):
     assert error.count("\n") == 1
 
 
-def test_raw_files_and_texts_must_be_here(capsys):
+def test_raw_files_must_be_here(capsys):
     arguments = ["make_tfrecords.py", "--dataset=text8", "--raw_dir=gs://bucket/raw"]
     assert make_tfrecords.main(arguments) == 2
     assert "--raw_dir must be a local folder. Received: gs://bucket/raw" in capsys.readouterr().err
-    arguments = ["make_tfrecords.py", "--dataset=text", "--train=gs://bucket/a.txt", "--level=byte"]
-    assert make_tfrecords.main(arguments) == 1
-    assert "Copy 'gs://bucket/a.txt' first" in capsys.readouterr().err
+
+
+def test_texts_at_an_address_are_those_of_a_folder(address, tmp_path):
+    (tmp_path / "a.txt").write_text("one\n" * 7)
+    with gzip.open(tmp_path / "b.txt.gz", "wt") as file:
+        file.write("two\n" * 5)
+    with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
+        archive.writestr("c", "three\n" * 3)
+    for path in tmp_path.iterdir():
+        tf.io.gfile.copy(str(path), f"{address}/texts/{path.name}")
+    tf.io.gfile.makedirs(f"{address}/texts/folder")
+    for place, name in ((tmp_path, "here"), (f"{address}/texts", "there")):
+        flags = [f"--train={place}/*", "--level=char", "--documents=line"]
+        flags.append(f"--data_dir={tmp_path}/{name}")
+        assert make_tfrecords.main(["make_tfrecords.py", "--dataset=text", *flags]) == 0
+    here, there = ((tmp_path / name / "records.json").read_text() for name in ("here", "there"))
+    assert here == there
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line"),
+    [
+        ("nowhere://a/*.txt", "Received: nowhere://"),
+        ("ram://none/*.txt", "no file matches 'ram://none/*.txt'."),
+        (
+            "ram://none/**/a",
+            "`**` is for local folders, not for addresses. Received: ram://none/**/a",
+        ),
+        ("ram://none/a.zip", "no file matches 'ram://none/a.zip'."),
+    ],
+)
+def test_an_address_without_texts_is_one_line(pattern, line, tmp_path, capsys):
+    arguments = ["make_tfrecords.py", "--dataset=text", f"--train={pattern}"]
+    assert make_tfrecords.main([*arguments, f"--data_dir={tmp_path}/data"]) == 1
+    assert read_error(capsys).endswith(line)
 
 
 def test_the_program_writes_to_an_address(address, tmp_path, capsys):

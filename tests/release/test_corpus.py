@@ -8,9 +8,7 @@ from places import GOLDEN
 import txl_tf
 from txl_tf.data import Vocabulary, open_records
 from txl_tf.errors import UserError
-from txl_tf.preparation.corpora import CORPORA
-from txl_tf.preparation.plan import make_source
-from txl_tf.preparation.raw_files import find_raw
+from txl_tf.preparation.options import PrepareOptions
 from txl_tf.programs import prepare
 from txl_tf.release import load_vocabulary, read_corpus
 
@@ -46,8 +44,8 @@ def vocabularies(tmp_path_factory):
 def read_text(name, split):
     """Returns the text of a split that the release encoded."""
     folder = DATA / TEXTS.get(name, name)
-    files = find_raw(folder, f"{split}.txt")
-    source = make_source(CORPORA[name], files, is_release=True, drop_newlines=name == "enwik8")
+    corpus = PrepareOptions(name, "", folder, drop_newlines=name == "enwik8").make_corpus()
+    source = corpus.locate(folder).sources[split]
     return b"".join(chunk.text for chunk in source.iterate_chunks())
 
 

@@ -2,14 +2,14 @@
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Protocol
+from typing import IO, Any
 
 from txl_tf.errors import StorageError, UserError, explain, explain_errors
 
@@ -17,44 +17,6 @@ from txl_tf.errors import StorageError, UserError, explain, explain_errors
 # for up to an hour, since it waits two minutes for each of its connections.
 NOTICE_SECONDS, PATIENCE_SECONDS = 5.0, 60.0
 _answered: set[str] = set()  # the storages that have answered, such as "gs://bucket"
-
-
-class Storage(Protocol):
-    """Reads and writes files at addresses in place of TensorFlow; see `use_storage`."""
-
-    def open(self, path: str) -> BinaryIO:
-        """Opens a file for reading, without unpacking it."""
-
-    def get_size(self, path: str) -> int | None:
-        """Returns the size of a file in bytes, or `None` if it is missing."""
-
-    def find(self, pattern: str) -> list[str]:
-        """Returns the addresses of the files that match a pattern, in the order of their names."""
-
-    def upload(self, source: Path, path: str) -> None:
-        """Copies a local file to an address; an older file there is replaced."""
-
-    def remove(self, path: str) -> None:
-        """Removes a file."""
-
-
-_storage: Storage | None = None
-
-
-@contextlib.contextmanager
-def use_storage(storage: Storage) -> Iterator[None]:
-    """Lets another library read and write files at addresses; texts may then lie there, too."""
-    global _storage
-    before, _storage = _storage, storage
-    try:
-        yield
-    finally:
-        _storage = before
-
-
-def get_storage() -> Storage | None:
-    """Returns the storage of `use_storage`; `None` if TensorFlow reads the files at addresses."""
-    return _storage
 
 
 def join_path(folder: str, file: str) -> str:
@@ -73,26 +35,22 @@ def check_address(path: str) -> None:
         return
     scheme, _, rest = path.partition("://")
     root = f"{scheme}://{rest.partition('/')[0]}"
-    if root not in _answered:
-        _check_scheme(path, scheme)
-        _ask_storage(path, root)
-        _answered.add(root)
-
-
-def _check_scheme(path: str, scheme: str) -> None:
-    known = [name for name in _import_gfile().get_registered_schemes() if name]
-    if scheme in known:
+    if root in _answered:
         return
     if scheme == "hf":
         raise UserError(
             f"`{path}` is on the Hugging Face Hub: make a run folder of the model first, with "
             'txl_tf.load("hf://user/model").save("FOLDER")'
         )
-    names = ", ".join(f"{name}://" for name in sorted(known))
-    raise UserError(
-        f"`{path}` must be a local path or an address that TensorFlow supports: {names}. "
-        f"Received: {scheme}://"
-    )
+    known = sorted(filter(None, _import_gfile().get_registered_schemes()))
+    if scheme not in known:
+        names = ", ".join(f"{name}://" for name in known)
+        raise UserError(
+            f"`{path}` must be a local path or an address that TensorFlow supports: {names}. "
+            f"Received: {scheme}://"
+        )
+    _ask_storage(path, root)
+    _answered.add(root)
 
 
 def _ask_storage(path: str, root: str) -> None:
@@ -157,8 +115,6 @@ def get_size(path: str) -> int | None:
     """Returns the size of a file in bytes, or `None` if it is missing."""
     if not is_remote(path):
         return os.path.getsize(path) if os.path.isfile(path) else None
-    if _storage is not None:
-        return _storage.get_size(path)
     with access_path(path):
         gfile = _import_gfile()
         return gfile.stat(path).length if gfile.exists(path) else None
@@ -182,23 +138,39 @@ def make_folder(folder: str) -> None:
             os.makedirs(folder, exist_ok=True)
 
 
+def find_matches(pattern: str) -> list[str]:
+    """Returns the files, sorted, whose addresses match a pattern with `*`, `?` and `[...]`."""
+    with access_path(pattern):
+        gfile = _import_gfile()
+        return sorted(path for path in gfile.glob(pattern) if not gfile.isdir(path))
+
+
 def remove_file(path: str) -> None:
     """Removes a file if it exists."""
     if not is_remote(path):
         Path(path).unlink(missing_ok=True)
-    elif _storage is not None:
-        _storage.remove(path)
     elif exists(path):
         with access_path(path):
             _import_gfile().remove(path)
 
 
+def move_file(source: str, path: str) -> None:
+    """Renames a file in its storage; an older file of the new name is replaced."""
+    if not is_remote(path):
+        os.replace(source, path)
+        return
+    with access_path(path):
+        _import_gfile().rename(source, path, overwrite=True)
+
+
+def remove_folder(folder: str) -> None:
+    """Removes a remote folder with all files in it."""
+    with access_path(folder):
+        _import_gfile().rmtree(folder)
+
+
 def upload_files(source: Path, folder: str, names: Iterable[str]) -> None:
     """Copies files into a remote folder, in order."""
-    if _storage is not None:
-        for name in names:
-            _storage.upload(source / name, join_path(folder, name))
-        return
     make_folder(folder)
     with access_path(folder):
         for name in names:
@@ -207,17 +179,39 @@ def upload_files(source: Path, folder: str, names: Iterable[str]) -> None:
 
 
 @contextlib.contextmanager
-def open_file(path: str) -> Iterator[BinaryIO]:
-    """Opens a file for reading bytes."""
-    if is_remote(path) and _storage is not None:
-        with _storage.open(path) as file:
-            yield file
-    elif not is_remote(path):
-        with open(path, "rb") as file:
-            yield file
-    else:
-        with access_path(path), _import_gfile().GFile(path, "rb") as file:
-            yield file
+def open_file(path: str, mode: str = "rb") -> Iterator[IO[bytes]]:
+    """Opens a file of bytes to read ("rb"), write ("wb") or append ("ab")."""
+    if not is_remote(path):
+        with open(path, mode) as local:
+            yield local
+        return
+    with access_path(path), _import_gfile().GFile(path, mode) as file:
+        yield io.BufferedReader(_RemoteFile(file)) if mode == "rb" else file
+
+
+class _RemoteFile(io.RawIOBase):
+    """A `GFile` as what Python's readers of files expect."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._file.seek(offset, whence)
+        return self._file.tell()
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readinto(self, buffer: Any) -> int:
+        block = self._file.read(len(buffer))
+        buffer[: len(block)] = block
+        return len(block)
 
 
 def hash_file(path: str) -> str:
@@ -231,20 +225,18 @@ def hash_file(path: str) -> str:
 
 def read_text(path: str) -> str:
     """Returns the text of a file in UTF-8, without a byte order mark."""
-    not_text = explain_errors(f"`{path}` is not UTF-8", UnicodeDecodeError)
-    with access_path(path), _open_text(path, "r") as file, not_text:
-        return file.read().removeprefix("\ufeff")
+    with access_path(path), open_file(path) as file:
+        content = file.read()
+    with explain_errors(f"`{path}` is not UTF-8", UnicodeDecodeError):
+        return content.decode("utf-8").removeprefix("\ufeff")
 
 
 def write_text(path: str, text: str) -> None:
     """Writes a file under another name and renames it, so that the file is always complete."""
     with access_path(path):
-        with _open_text(path + ".writing", "w") as file:
-            file.write(text)
-        if is_remote(path):
-            _import_gfile().rename(path + ".writing", path, overwrite=True)
-        else:
-            os.replace(path + ".writing", path)
+        with open_file(path + ".writing", "wb") as file:
+            file.write(text.encode("utf-8"))
+        move_file(path + ".writing", path)
 
 
 def read_json(path: str) -> Any:
@@ -277,8 +269,8 @@ def append_json_line(path: str, content: dict[str, Any]) -> None:
             file.seek(size - 1)
             if file.read(1) != b"\n":  # the process that wrote it was killed
                 line = f"\n{line}"
-    with access_path(path), _open_text(path, "a") as file:
-        file.write(line)
+    with access_path(path), open_file(path, "ab") as file:
+        file.write(line.encode("utf-8"))
 
 
 def drop_lines_after(path: str, step: int) -> list[dict[str, Any]]:
@@ -297,12 +289,6 @@ def _is_kept(line: str, step: int) -> bool:
         return json.loads(line)["step"] <= step
     except (json.JSONDecodeError, KeyError, TypeError, RecursionError):
         return False  # truncated when the run was killed
-
-
-def _open_text(path: str, mode: str) -> AbstractContextManager[IO[str]]:
-    if is_remote(path):
-        return _import_gfile().GFile(path, mode)
-    return open(path, mode, encoding="utf-8", newline="\n")
 
 
 def _import_gfile() -> Any:

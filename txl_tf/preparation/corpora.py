@@ -4,49 +4,18 @@ Mirrors and unencrypted connections need not be trusted, because the SHA-256 is 
 """
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 from txl_tf.data.download import PublishedFile
 from txl_tf.data.text.learning import LearningOptions
-from txl_tf.data.text.vocabulary import Level
 from txl_tf.errors import UserError
+from txl_tf.preparation.corpus import SPLITS, Corpus, PublicSet
+from txl_tf.preparation.standard_library import StandardLibrary
 
-SPLITS = ("train", "valid", "test")
 _BYTE_OF_NUMBER = {str(byte).encode("ascii"): byte for byte in range(256)}
-
-
-@dataclass(frozen=True)
-class CorpusSpec:
-    """How the files of a data set become records.
-
-    In the 2019 code: the branches of `Corpus` for each data set.
-    """
-
-    name: str  # the value of `--dataset`
-    level: Level  # of the vocabulary
-    # What to download if `--raw_dir` does not hold the files.
-    published: tuple[PublishedFile, ...] = ()
-    # The places of the splits' files in `--raw_dir`: the first complete layout is used. Each split
-    # has a pattern, or ARCHIVE.zip!MEMBER.
-    layouts: tuple[Mapping[str, str], ...] = ()
-    # Parses files of `layouts` that are not plain text but in a format of the 2019 release.
-    parse_release: Callable[[bytes], bytes] | None = None
-    raw: tuple[str, ...] = ()  # the possible places of one file that is cut into splits
-    held_out: tuple[int, int] = (5_000_000, 5_000_000)  # its last bytes: valid, then test
-    is_stripped: bool = False  # whether its splits lose the white space at their ends
-    counted: tuple[str, ...] = SPLITS  # the splits whose symbols are counted to order the ids
-    learning: LearningOptions = field(default_factory=LearningOptions)
-    unknown: str | None = None  # the symbol for unknown words, if the vocabulary has it
-    vocabulary_file: str | None = None  # in `--raw_dir`, instead of a learned vocabulary
-    every_byte: bool = False  # whether the symbols are all bytes, in order, and none are counted
-    documents: str = "none"  # a rule of `txl_tf.data.text.documents`
-    separator: str | None = None  # the line that ends a document, if the rule is "separator"
-    cutoffs: tuple[int, ...] = ()  # the first ids of the second and later bins
-    tokens: Mapping[str, int] = field(default_factory=dict)  # published counts, where known
-    symbols: int = 0  # the published size of the vocabulary; 0 if unknown
-    shuffled: bool = False  # whether the documents of each training file are shuffled
-    train_files: int = 0  # the published number of training files; 0 if unknown
+_NOT_TEXT8 = re.compile(rb"[\x80-\xff]+|[^a-z ]")
 
 
 def parse_text8(text: bytes) -> bytes:
@@ -65,6 +34,17 @@ def parse_text8(text: bytes) -> bytes:
     return b"".join(symbols).replace(b"_", b" ")
 
 
+def check_text8(text: bytes) -> bytes:
+    """Returns a text that has only the characters of text8."""
+    other = _NOT_TEXT8.search(text)
+    if other:
+        raise UserError(
+            "text8 has 27 symbols, the letters a to z and the space. This file has others, such as "
+            f"{other[0].decode('utf-8', 'backslashreplace')!r}; --dataset text takes any text"
+        )
+    return text
+
+
 def parse_enwik8(text: bytes) -> bytes:
     r"""Parses bytes in the 2019 format: decimal numbers, but a line break for byte 10.
 
@@ -79,6 +59,11 @@ def parse_enwik8(text: bytes) -> bytes:
         raise UserError(
             f"this is not enwik8 in the format of the 2019 release, numbers below 256: {error}"
         ) from error
+
+
+def drop_newlines(text: bytes) -> bytes:
+    """Returns a text without byte 10, as the 2019 release made enwik8."""
+    return text.replace(b"\n", b"")
 
 
 def _lay_out(pattern: str) -> dict[str, str]:
@@ -117,10 +102,10 @@ def _publish_wikitext(name: str, *, size: int, sha256: str) -> tuple[PublishedFi
 
 
 # The order of the ids and the splits counted for it are those of the 2019 release.
-CORPORA = {
+CORPORA: dict[str, Corpus] = {
     corpus.name: corpus
     for corpus in (
-        CorpusSpec(
+        PublicSet(
             "text8",
             "char",
             published=(
@@ -134,12 +119,13 @@ CORPORA = {
             ),
             layouts=(_RELEASE_LAYOUT,),
             parse_release=parse_text8,
+            parse=check_text8,
             raw=("text8", "text8.zip!text8"),
             is_stripped=True,
             learning=LearningOptions(space="_"),
-            symbols=27,
+            counts={"vocabulary": 27},
         ),
-        CorpusSpec(
+        PublicSet(
             "enwik8",
             "byte",
             published=(
@@ -154,11 +140,10 @@ CORPORA = {
             layouts=(_RELEASE_LAYOUT,),
             parse_release=parse_enwik8,
             raw=("enwik8", "enwik8.zip!enwik8"),
-            documents="separator",
-            separator="</page>",
-            symbols=205,
+            documents=("separator", "</page>"),
+            counts={"vocabulary": 205},
         ),
-        CorpusSpec(
+        PublicSet(
             "wt103",
             "word",
             published=_publish_wikitext(
@@ -169,13 +154,11 @@ CORPORA = {
             layouts=_lay_out_wikitext("wikitext-103"),
             counted=("train",),
             learning=_EOS,
-            unknown="<unk>",
-            documents="title",
+            documents=("title",),
             cutoffs=(20_000, 40_000, 200_000),
-            tokens={"train": 103_227_021, "valid": 217_646, "test": 245_569},
-            symbols=267_735,
+            counts={"train": 103_227_021, "valid": 217_646, "test": 245_569, "vocabulary": 267_735},
         ),
-        CorpusSpec(
+        PublicSet(
             "wt2",
             "word",
             published=_publish_wikitext(
@@ -185,12 +168,10 @@ CORPORA = {
             ),
             layouts=_lay_out_wikitext("wikitext-2"),
             learning=_EOS,
-            unknown="<unk>",
-            documents="title",
-            tokens={"train": 2_088_628, "valid": 217_646, "test": 245_569},
-            symbols=33_278,
+            documents=("title",),
+            counts={"train": 2_088_628, "valid": 217_646, "test": 245_569, "vocabulary": 33_278},
         ),
-        CorpusSpec(
+        PublicSet(
             "ptb",
             "word",
             published=(
@@ -213,11 +194,9 @@ CORPORA = {
                 _lay_out("simple-examples/data/ptb.{}.txt"),
             ),
             learning=replace(_EOS, lower_case=True),
-            unknown="<unk>",
-            tokens={"train": 929_589, "valid": 73_760, "test": 82_430},
-            symbols=10_000,
+            counts={"train": 929_589, "valid": 73_760, "test": 82_430, "vocabulary": 10_000},
         ),
-        CorpusSpec(
+        PublicSet(
             "lm1b",
             "word",
             published=(
@@ -247,16 +226,14 @@ CORPORA = {
                 _LM1B_TRAIN | {"valid": "valid.txt", "test": "test.txt"},
                 _LM1B_TRAIN | {"valid": _LM1B_HELD_OUT, "test": _LM1B_HELD_OUT},
             ),
-            learning=LearningOptions(line_start="<S>", line_end="<S>"),
-            unknown="<UNK>",
-            vocabulary_file="1b_word_vocab.txt",
-            documents="line",
+            learning=LearningOptions(line_start="<S>", line_end="<S>", unknown="<UNK>"),
+            vocabulary_file=Path("1b_word_vocab.txt"),
+            documents=("line",),
             cutoffs=(60_000, 100_000, 640_000),
-            symbols=793_470,
-            shuffled=True,
-            train_files=99,
+            counts={"vocabulary": 793_470, "training files": 99},
+            num_shuffles=4,
         ),
-        CorpusSpec(
+        PublicSet(
             "shakespeare",
             "char",
             published=(
@@ -274,14 +251,8 @@ CORPORA = {
             raw=("input.txt", "shakespeare.txt"),
             counted=("train", "valid"),
             held_out=(111_540, 0),  # as in nanoGPT: the last tenth validates, and nothing tests
-            tokens={"train": 1_003_854, "valid": 111_540},
-            symbols=65,
+            counts={"train": 1_003_854, "valid": 111_540, "vocabulary": 65},
         ),
-        CorpusSpec(
-            "pydoc",
-            "byte",
-            every_byte=True,
-            documents="file",
-        ),
+        StandardLibrary("pydoc", "byte", counted=(), documents=("file",)),
     )
 }

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -10,10 +10,16 @@ from txl_tf.data.parallel import map_ordered
 from txl_tf.data.records.writing import TokenChunk
 from txl_tf.data.text.codec import Encoded
 from txl_tf.data.text.documents import DocumentFinder
-from txl_tf.data.text.text_files import Chunk
+from txl_tf.data.text.text_files import Chunk, TextSource
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.data.text.words import WHITE_SPACE
-from txl_tf.preparation.plan import Source
+from txl_tf.errors import UserError
+from txl_tf.preparation.corpus import Corpus
+from txl_tf.progress import Bar
+
+# A public set whose counts differ from the published ones by less than this share is damaged; if
+# they differ by more, it is an excerpt.
+_NEAR = 0.01
 
 
 @dataclass
@@ -26,8 +32,68 @@ class SplitCounts:
     literal: Counter[str] = field(default_factory=Counter)  # words spelled like special symbols
 
 
+def encode_split(
+    corpus: Corpus, split: str, source: TextSource, vocabulary: Vocabulary, *, n_threads: int
+) -> Iterator[TokenChunk]:
+    """Yields the tokens of a split, with a progress bar, and checks them at the end."""
+    counts = SplitCounts()
+    parts = [source]
+    is_shuffled = corpus.num_shuffles > 0 and split == "train"
+    if is_shuffled:
+        parts = [replace(source, files=(file,)) for file in source.files]
+        counts.n_repeats = corpus.num_shuffles
+    with Bar(split, total=source.size, unit="B", unit_scale=True) as bar:
+        for index, part in enumerate(parts):
+            chunks = encode_source(
+                part,
+                vocabulary,
+                finder=DocumentFinder(*corpus.documents),
+                counts=counts,
+                special=corpus.learning.special,
+                n_threads=n_threads,
+                report=bar.update,
+            )
+            chunks = settle_documents(chunks)
+            if is_shuffled:
+                seed = (corpus.seed, index)
+                chunks = shuffle_documents(chunks, seed=seed, n_shuffles=corpus.num_shuffles)
+            for chunk in chunks:
+                counts.n_tokens += len(chunk.ids)
+                yield chunk
+    check_split(corpus, split, vocabulary, counts)
+
+
+def check_split(corpus: Corpus, split: str, vocabulary: Vocabulary, counts: SplitCounts) -> None:
+    """Checks the counts of a split that was encoded, and prints what is worth knowing."""
+    unknown = counts.unknown
+    if unknown and vocabulary.unknown is None:
+        examples = ", ".join(f"{symbol!r} ({n:,}x)" for symbol, n in unknown.most_common(3))
+        raise UserError(
+            f"{split}: {unknown.total():,} {vocabulary.level}s, {len(unknown):,} different ones, "
+            f"are not in the vocabulary of {len(vocabulary):,}: {examples}. Define a symbol for "
+            "unknown ones, such as --unknown '<unk>' for words."
+        )
+    if not counts.n_tokens:
+        raise UserError(f"{split} is empty: its files contain no {vocabulary.level}s.")
+    if unknown:
+        n_unknown = unknown.total()
+        share = n_unknown * counts.n_repeats / counts.n_tokens
+        print(f"{split}: {n_unknown:,} unknown ({share:.2%}) replaced by {vocabulary.unknown}")
+    if counts.literal:
+        times = [f"{name} {n:,} time{'s' * (n != 1)}" for name, n in counts.literal.items()]
+        print(
+            f"{split}: words spelled like special symbols get these symbols' ids: "
+            f"{', '.join(times)}"
+        )
+    if difference := corpus.compare_count(split, counts.n_tokens):
+        published = corpus.counts[split]
+        if abs(counts.n_tokens - published) < _NEAR * published:
+            raise UserError(f"{difference} A file is damaged or was changed.")
+        print(difference)
+
+
 def encode_source(
-    source: Source,
+    source: TextSource,
     vocabulary: Vocabulary,
     *,
     finder: DocumentFinder,

@@ -1,37 +1,36 @@
 """The options of preparation: the content of the command line as one object."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
 from txl_tf.config.base import define_field, describe, document_fields
 from txl_tf.data.text.documents import RULES
+from txl_tf.data.text.learning import LearningOptions
 from txl_tf.data.text.subwords import DEFAULT_SYMBOLS
 from txl_tf.data.text.text_files import EncodingErrors
 from txl_tf.data.text.vocabulary import LEVELS, Level
-from txl_tf.preparation.corpora import CORPORA, SPLITS
+from txl_tf.preparation.corpora import CORPORA, drop_newlines
+from txl_tf.preparation.corpus import SPLITS, Corpus, OwnTexts, PublicSet
 
 TEXT = "text"  # a data set made from the user's own files
 RELEASE = "release2019"  # a data set that was made by the 2019 release
 DATASETS = (*CORPORA, TEXT, RELEASE)
-_PUBLIC = tuple(name for name, corpus in CORPORA.items() if corpus.layouts or corpus.raw)
-_CUT = tuple(name for name, corpus in CORPORA.items() if corpus.raw)
+_PUBLIC = {name: corpus for name, corpus in CORPORA.items() if isinstance(corpus, PublicSet)}
+_CUT = {name: corpus for name, corpus in _PUBLIC.items() if corpus.raw}
 
 # The data sets that have these options; all data sets have the others.
 DATASETS_OF_OPTION: Mapping[str, tuple[str, ...]] = {
     "raw_dir": (*_PUBLIC, RELEASE),
     "num_workers": (*CORPORA, TEXT),
-    "valid_size": _CUT,
-    "test_size": _CUT,
+    **dict.fromkeys(("valid_size", "test_size"), tuple(_CUT)),
     "drop_newlines": ("enwik8",),
-    "num_shuffles": ("lm1b",),
-    "seed": ("lm1b",),
+    **dict.fromkeys(("num_shuffles", "seed"), ("lm1b",)),
     "encoding_errors": (*_PUBLIC, TEXT),
-    **dict.fromkeys((*SPLITS, "valid_fraction"), (TEXT,)),
-    **dict.fromkeys(("level", "documents", "document_separator"), (TEXT,)),
-    **dict.fromkeys(("min_count", "max_symbols", "special", "unknown", "lower_case"), (TEXT,)),
-    **dict.fromkeys(("line_end", "cutoffs"), (TEXT,)),
+    **dict.fromkeys((*SPLITS, "valid_fraction", "level", "documents"), (TEXT,)),
+    **dict.fromkeys(("document_separator", "min_count", "max_symbols", "special"), (TEXT,)),
+    **dict.fromkeys(("unknown", "lower_case", "line_end", "cutoffs"), (TEXT,)),
     "vocab_file": ("pydoc", TEXT),
 }
 # Options that are not compared: the records list the files themselves, by name and size.
@@ -39,9 +38,8 @@ _WITHOUT_EFFECT = ("raw_dir", "vocab_file", "num_workers", *SPLITS)
 
 
 def _define_size(split: str) -> Any:
-    defaults = ", ".join(
-        f"{CORPORA[name].held_out[SPLITS[1:].index(split)]:,} of {name}" for name in _CUT
-    )
+    index = SPLITS[1:].index(split)
+    defaults = ", ".join(f"{corpus.held_out[index]:,} of {name}" for name, corpus in _CUT.items())
     text = f"Number of bytes of the raw file for {split}. [default: {defaults}]"
     return define_field(None, text, kind=int, lower_bound=1)
 
@@ -139,3 +137,40 @@ class PrepareOptions:
             name: list(map(str, value)) if isinstance(value, tuple) else value
             for name, value in described.items()
         }
+
+    def make_corpus(self) -> Corpus:
+        """Returns the data set that the options describe."""
+        if self.dataset == TEXT:
+            patterns = {split: getattr(self, split) for split in SPLITS}
+            rule, separator = self.documents, self.document_separator
+            return OwnTexts(
+                TEXT,
+                self.level,
+                learning=LearningOptions(
+                    special=self.special or (),
+                    min_count=self.min_count,
+                    max_symbols=self.max_symbols,
+                    unknown=self.unknown,
+                    lower_case=self.lower_case,
+                    line_end=(self.line_end or None) if self.level == "word" else None,
+                ),
+                counted=() if self.level == "byte" else ("train",),
+                vocabulary_file=self.vocab_file,
+                documents=(rule,) if separator is None else ("separator", separator),
+                cutoffs=self.cutoffs or (),
+                encoding_errors=self.encoding_errors,
+                patterns={split: given for split, given in patterns.items() if given},
+                valid_fraction=self.valid_fraction,
+            )
+        corpus = CORPORA[self.dataset]
+        if not isinstance(corpus, PublicSet):
+            return replace(corpus, vocabulary_file=self.vocab_file)
+        sizes = (self.valid_size, self.test_size)
+        corpus = replace(corpus, encoding_errors=self.encoding_errors, sizes=sizes)
+        if corpus.num_shuffles:
+            corpus = replace(corpus, num_shuffles=self.num_shuffles, seed=self.seed)
+        if self.drop_newlines:
+            # Without line breaks there are no lines that could separate documents.
+            counts = {"vocabulary": corpus.counts["vocabulary"] - 1}
+            corpus = replace(corpus, parse=drop_newlines, documents=("none",), counts=counts)
+        return corpus

@@ -5,10 +5,15 @@ Its documents are the docstrings in the sources of the standard library and the 
 """
 
 import ast
+import functools
 import sysconfig
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+
+from txl_tf.data.text.text_files import Chunk, TextSource
+from txl_tf.preparation.corpus import SPLITS, Corpus, Texts
 
 _SKIPPED_FOLDERS = {
     "__pycache__",
@@ -29,6 +34,34 @@ _SKIPPED_FOLDERS = {
 # Tests, and files that a build or a system adds.
 _SKIPPED_FILES = ("test_", "_sysconfigdata", "sitecustomize", "usercustomize", "turtle.py")
 _SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@dataclass(frozen=True)
+class StandardLibrary(Corpus):
+    """The documents in the standard library, which are read when they are first needed."""
+
+    def locate(self, raw_dir: Path) -> Texts:
+        """Returns the documents of each split, which need no files."""
+        read = functools.cache(read_standard_library)
+        sources = {split: Documents((), self.level, split=split, read=read) for split in SPLITS}
+        return Texts(sources, self.vocabulary_file)
+
+
+@dataclass(frozen=True)
+class Documents(TextSource):
+    """Documents in memory, read like files."""
+
+    split: str = "train"
+    read: Callable[[], Mapping[str, list[bytes]]] = dict  # returns the documents of all splits
+
+    @property
+    def size(self) -> int:
+        """The size of the text in bytes."""
+        return sum(map(len, self.read()[self.split]))
+
+    def iterate_chunks(self) -> Iterator[Chunk]:
+        """Yields the documents."""
+        return (Chunk(document, True, True) for document in self.read()[self.split])
 
 
 def read_standard_library() -> dict[str, list[bytes]]:

@@ -12,6 +12,7 @@ import dataclasses
 import itertools
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from absl import flags
 from txl_tf.data.files import is_remote, join_path
 from txl_tf.data.text.learning import LEVELS_OF_OPTION
 from txl_tf.data.text.subwords import DEFAULT_SYMBOLS
-from txl_tf.preparation.corpora import SPLITS
 from txl_tf.preparation.options import (
     DATASETS,
     DATASETS_OF_OPTION,
@@ -79,13 +79,18 @@ def make_records(options: flags.FlagValues) -> None:
 
         print_summary(convert_records(made.raw_dir, made.data_dir, overwrite=made.overwrite))
         return
-    if not options.runner:
-        prepare(made)
-        return
-    runner = make_runner(options)
-    from txl_tf.apps.beam.records_pipeline import prepare_with_workers
+    start = time.monotonic()
+    if options.runner:
+        runner = make_runner(options)
+        from txl_tf.apps.beam.records_pipeline import prepare_with_workers
 
-    prepare_with_workers(made, runner, temp_dir=options.temp_dir, piece_bytes=options.piece_bytes)
+        temp_dir = options.temp_dir or made.data_dir
+        info = prepare_with_workers(made, runner, temp_dir, piece_bytes=options.piece_bytes)
+    else:
+        info = prepare(made)
+    if info:
+        print_summary(info)
+        print(f"Wrote `{made.data_dir}` in {time.monotonic() - start:.1f} seconds.")
 
 
 def make_options(options: flags.FlagValues) -> PrepareOptions:
@@ -98,68 +103,56 @@ def make_options(options: flags.FlagValues) -> PrepareOptions:
     values: dict[str, Any] = {
         field.name: options[field.name].value for field in dataclasses.fields(PrepareOptions)
     }
-    values |= {"raw_dir": raw_dir, "data_dir": data_dir, "cutoffs": cutoffs}
-    for name in (*SPLITS, "special"):
-        values[name] = None if values[name] is None else tuple(values[name])
+    for name, value in values.items():
+        values[name] = tuple(value) if isinstance(value, list) else value
     if options.vocab_file:
         values["vocab_file"] = Path(options.vocab_file)
+    values |= {"raw_dir": raw_dir, "data_dir": data_dir, "cutoffs": cutoffs}
     return PrepareOptions(**values)
 
 
 def check_flags(options: flags.FlagValues) -> None:
-    """Checks that every given flag applies to the data set."""
+    """Checks that the given flags apply to the data set, and fit together."""
+    given = {name for name in options if options[name].present}
+    dataset, level, vocab_file = options.dataset, options.level, options.vocab_file or ""
+    fraction, runner = options.valid_fraction, options.runner
+    where = f"Received: --dataset={dataset}"
     for name, datasets in DATASETS_OF_OPTION.items():
-        if options[name].present and options.dataset not in datasets:
-            raise flags.Error(
-                f"flag --{name} is for {' and '.join(datasets)}. "
-                f"Received: --dataset={options.dataset}"
-            )
-    if options.dataset == TEXT:
-        _check_text_flags(options)
-    if options.dataset == RELEASE and not options.raw_dir:
-        raise flags.Error(f"--dataset={RELEASE} needs --raw_dir, the folder of its records")
+        is_refused = name in given and dataset not in datasets
+        _refuse(is_refused, f"flag --{name} is for {' and '.join(datasets)}. {where}")
+    for name, levels in LEVELS_OF_OPTION.items():
+        is_refused = name in given and level not in levels
+        text = f"flag --{name} is for --level={' or '.join(levels)}. Received: --level={level}"
+        _refuse(is_refused, text)
+    _refuse(dataset == TEXT and not options.train, "--dataset=text needs --train")
+    text = f"--dataset={RELEASE} needs --raw_dir, the folder of its records"
+    _refuse(dataset == RELEASE and not options.raw_dir, text)
+    if fraction is not None:
+        text = f"--valid_fraction must be between 0 and 1. Received: {fraction}"
+        _refuse(not 0 < fraction < 1, text)
+        _refuse(options.valid, "--valid and --valid_fraction exclude each other")
+        _refuse(runner, "--valid_fraction is for one machine; with --runner, pass --valid")
+    has_both = "documents" in given and options.document_separator is not None
+    _refuse(has_both, "--documents and --document_separator exclude each other")
+    for name in sorted(given & {"min_count", "max_symbols", "special"}):
+        _refuse(vocab_file, f"flag --{name} is for a new vocabulary, not for --vocab_file")
+    for name in sorted(given & {"lower_case", "line_end"}):
+        text = f"flag --{name} has no effect: --vocab_file says it"
+        _refuse(vocab_file.endswith(".json"), text)
     check_pipeline_flags(options, ("temp_dir",))
-    if options.runner:
-        _check_runner(options)
-
-
-def _check_runner(options: flags.FlagValues) -> None:
-    if options.dataset != TEXT:
-        raise flags.Error(f"--runner is for --dataset=text. Received: --dataset={options.dataset}")
-    if options.valid_fraction is not None:
-        raise flags.Error("--valid_fraction is for one machine; with --runner, pass --valid")
-    if options.level == "subword" and not options.vocab_file:
-        raise flags.Error(
+    if runner:
+        _refuse(dataset != TEXT, f"--runner is for --dataset=text. {where}")
+        text = (
             "--runner with --level=subword needs --vocab_file: subwords are learned on one machine"
         )
-    if options["num_workers"].present:
-        raise flags.Error("--num_workers is for one machine; with --runner, use --beam_options")
+        _refuse(level == "subword" and not vocab_file, text)
+        text = "--num_workers is for one machine; with --runner, use --beam_options"
+        _refuse("num_workers" in given, text)
 
 
-def _check_text_flags(options: flags.FlagValues) -> None:
-    if not options.train:
-        raise flags.Error("--dataset=text needs --train")
-    fraction = options.valid_fraction
-    if fraction is not None and not 0 < fraction < 1:
-        raise flags.Error(f"--valid_fraction must be between 0 and 1. Received: {fraction}")
-    if fraction is not None and options.valid:
-        raise flags.Error("--valid and --valid_fraction exclude each other")
-    for name in ("min_count", "max_symbols", "special", "unknown", "lower_case", "line_end"):
-        levels = LEVELS_OF_OPTION[name]
-        if options[name].present and options.level not in levels:
-            raise flags.Error(
-                f"flag --{name} is for --level={' or '.join(levels)}. "
-                f"Received: --level={options.level}"
-            )
-    if options.vocab_file:
-        for name in ("min_count", "max_symbols", "special"):
-            if options[name].present:
-                raise flags.Error(f"flag --{name} is for a new vocabulary, not for --vocab_file")
-        for name in ("lower_case", "line_end"):
-            if options[name].present and options.vocab_file.endswith(".json"):
-                raise flags.Error(f"flag --{name} has no effect: --vocab_file says it")
-    if options.document_separator is not None and options["documents"].present:
-        raise flags.Error("--documents and --document_separator exclude each other")
+def _refuse(is_wrong: object, reason: str) -> None:
+    if is_wrong:
+        raise flags.Error(reason)
 
 
 def check_cutoffs(options: flags.FlagValues) -> tuple[int, ...]:

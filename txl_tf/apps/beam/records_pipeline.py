@@ -7,32 +7,29 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
 
 from txl_tf.apps.beam.file_ranges import PIECE_BYTES, divide_files, find_range, resume_documents
-from txl_tf.apps.beam.runner import Runner
-from txl_tf.apps.beam.storage import (
-    BeamStorage,
-    create_file,
-    create_work_folder,
-    install_storage,
-    name_file,
-)
-from txl_tf.data.files import use_storage
+from txl_tf.apps.beam.runner import Runner, create_work_folder, name_file
+from txl_tf.data.files import open_file
 from txl_tf.data.records.format import RecordsInfo
 from txl_tf.data.records.writing import TokenChunk, write_records
 from txl_tf.data.text.documents import DocumentFinder
 from txl_tf.data.text.learning import choose_fields, count_symbols, select_candidates
 from txl_tf.data.text.text_files import EncodingErrors, TextFile, TextSource
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.preparation.corpora import CorpusSpec
-from txl_tf.preparation.encoding import SplitCounts, encode_source, settle_documents
+from txl_tf.preparation.corpus import Corpus
+from txl_tf.preparation.encoding import (
+    SplitCounts,
+    check_split,
+    encode_source,
+    settle_documents,
+)
 from txl_tf.preparation.options import PrepareOptions
-from txl_tf.preparation.plan import Plan
-from txl_tf.preparation.prepare import check_split, make_vocabulary, prepare, settle_vocabulary
+from txl_tf.preparation.prepare import find_texts, make_vocabulary, settle_vocabulary
 
 _SYMBOLS_PER_BLOCK = 2**20
 # How often a symbol occurs, and the piece and the rank in it of the first occurrence.
@@ -51,68 +48,55 @@ class Piece:
 
     def open(self, level: str) -> TextSource:
         """Returns the text of the piece, whole lines."""
-        install_storage()
         files = tuple(find_range(file, self.piece_bytes) for file in self.files)
         return TextSource(files, level, self.encoding_errors)
 
 
 def prepare_with_workers(
-    options: PrepareOptions,
-    runner: Runner,
-    *,
-    temp_dir: str | None = None,
-    piece_bytes: int = PIECE_BYTES,
-) -> None:
-    """Makes a data set as `prepare` does; texts and folders may be at addresses that Beam knows."""
-    runner.make_options()
+    options: PrepareOptions, runner: Runner, temp_dir: str, *, piece_bytes: int = PIECE_BYTES
+) -> RecordsInfo | None:
+    """Makes a data set as `prepare` does, with pipelines that count and encode its texts."""
+    runner.make_options()  # checks those of the user
+    corpus = options.make_corpus()
+    texts = find_texts(corpus, options)
+    if texts is None:
+        return None
+    made_from = {"arguments": options.describe(), "files": texts.describe()}
+    groups = [
+        (split, group)
+        for split, source in texts.sources.items()
+        for group in divide_files(source.files, piece_bytes)
+    ]
+    pieces = [
+        Piece(split, index, group, piece_bytes, corpus.encoding_errors)
+        for index, (split, group) in enumerate(groups)
+    ]
+    with create_work_folder(temp_dir) as work:
+        vocabulary = corpus.read_vocabulary(texts)
+        vocabulary = vocabulary or _learn_vocabulary(corpus, pieces, runner, work)
+        vocabulary, cutoffs = settle_vocabulary(corpus, texts, vocabulary)
+        path = name_file(work)
+        with open_file(path, "wb") as file:
+            file.write(json.dumps(vocabulary.to_json()).encode("utf-8"))
 
-    def execute(plan: Plan, options: PrepareOptions) -> RecordsInfo:
-        sources = cast(Mapping[str, TextSource], plan.sources)
-        files = [
-            (split, group, source.encoding_errors)
-            for split, source in sources.items()
-            for group in divide_files(source.files, piece_bytes)
-        ]
-        pieces = [
-            Piece(split, index, group, piece_bytes, errors)
-            for index, (split, group, errors) in enumerate(files)
-        ]
-        with create_work_folder(temp_dir or options.data_dir) as work:
-            return _make_records(plan, options, pieces, runner, work)
+        def build(pipeline: beam.Pipeline) -> beam.PCollection:
+            return pipeline | beam.Create(pieces) | beam.Map(encode_piece, corpus, path, work)
 
-    with use_storage(BeamStorage()):
-        prepare(options, execute)
-
-
-def _make_records(
-    plan: Plan, options: PrepareOptions, pieces: Sequence[Piece], runner: Runner, work: str
-) -> RecordsInfo:
-    """Learns the vocabulary and encodes the pieces with pipelines, and writes the records."""
-    corpus = plan.corpus
-    vocabulary = plan.vocabulary or _learn_vocabulary(corpus, pieces, runner, work)
-    vocabulary, cutoffs = settle_vocabulary(plan, vocabulary)
-    path = name_file(work)
-    with create_file(path) as file:
-        file.write(json.dumps(vocabulary.to_json()).encode("utf-8"))
-
-    def build(pipeline: beam.Pipeline) -> beam.PCollection:
-        return pipeline | beam.Create(pieces) | beam.Map(encode_piece, corpus, path, work)
-
-    encoded = sorted(runner.run(build, work), key=lambda piece: piece["index"])
-    by_split = {split: [p for p in encoded if p["split"] == split] for split in plan.sources}
-    return write_records(
-        options.data_dir,
-        dataset=corpus.name,
-        vocabulary=vocabulary,
-        splits={s: _read_split(corpus, vocabulary, s, found) for s, found in by_split.items()},
-        cutoffs=cutoffs,
-        made_from={"arguments": options.describe(), "files": plan.files},
-        overwrite=options.overwrite,
-    )
+        encoded = sorted(runner.run(build, work), key=lambda piece: piece["index"])
+        by_split = {split: [p for p in encoded if p["split"] == split] for split in texts.sources}
+        return write_records(
+            options.data_dir,
+            dataset=corpus.name,
+            vocabulary=vocabulary,
+            splits={s: _read_split(corpus, s, found, vocabulary) for s, found in by_split.items()},
+            cutoffs=cutoffs,
+            made_from=made_from,
+            overwrite=options.overwrite,
+        )
 
 
 def _learn_vocabulary(
-    corpus: CorpusSpec, pieces: Sequence[Piece], runner: Runner, work: str
+    corpus: Corpus, pieces: Sequence[Piece], runner: Runner, work: str
 ) -> Vocabulary:
     """Learns the vocabulary, as `learn_vocabulary` does."""
     level, learning = corpus.level, corpus.learning
@@ -162,12 +146,11 @@ def add_counts(counts: Iterable[Count]) -> Count:
     return n_total, *first
 
 
-def encode_piece(piece: Piece, corpus: CorpusSpec, vocabulary_path: str, work: str) -> Any:
+def encode_piece(piece: Piece, corpus: Corpus, vocabulary_path: str, work: str) -> Any:
     """Encodes a piece to a file of ids and document starts, and returns its description."""
-    install_storage()
     vocabulary = _load_vocabulary(vocabulary_path)
     source = piece.open(vocabulary.level)
-    finder = DocumentFinder(corpus.documents, corpus.separator)
+    finder = DocumentFinder(*corpus.documents)
     resume_documents(finder, source.files[0])
     counts = SplitCounts()
     chunks = encode_source(
@@ -181,8 +164,8 @@ def encode_piece(piece: Piece, corpus: CorpusSpec, vocabulary_path: str, work: s
         n_tokens += len(chunk.ids)
     path, arrays = name_file(work), io.BytesIO()
     np.savez(arrays, ids=np.concatenate(ids), starts=np.concatenate(starts))
-    with create_file(path) as file:
-        file.write(arrays.getbuffer())
+    with open_file(path, "wb") as file:
+        file.write(arrays.getvalue())
     unknown = counts.unknown
     if unknown and vocabulary.unknown is not None:
         unknown = Counter({vocabulary.unknown: unknown.total()})  # names are not needed
@@ -198,12 +181,12 @@ def encode_piece(piece: Piece, corpus: CorpusSpec, vocabulary_path: str, work: s
 @functools.lru_cache(maxsize=1)
 def _load_vocabulary(path: str) -> Vocabulary:
     """Reads the vocabulary once in each process."""
-    with BeamStorage().open(path) as file:
+    with open_file(path) as file:
         return Vocabulary.from_json(json.loads(file.read()))
 
 
 def _read_split(
-    corpus: CorpusSpec, vocabulary: Vocabulary, split: str, pieces: Iterable[Mapping[str, Any]]
+    corpus: Corpus, split: str, pieces: Iterable[Mapping[str, Any]], vocabulary: Vocabulary
 ) -> Iterator[TokenChunk]:
     """Yields the tokens of encoded pieces, in order, and checks their counts at the end."""
     counts = SplitCounts()
@@ -212,10 +195,10 @@ def _read_split(
         for piece in pieces:
             counts.unknown.update(piece["unknown"])
             counts.literal.update(piece["literal"])
-            with BeamStorage().open(piece["path"]) as file:
+            with open_file(piece["path"]) as file:
                 arrays = np.load(io.BytesIO(file.read()))
             counts.n_tokens += len(arrays["ids"])
             yield TokenChunk(arrays["ids"], arrays["starts"])
 
     yield from settle_documents(read_pieces())
-    check_split(corpus, vocabulary, split, counts)
+    check_split(corpus, split, vocabulary, counts)

@@ -7,17 +7,29 @@ import logging
 import os
 import re
 import traceback
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from txl_tf.apps.beam.storage import BeamStorage, name_file
+from txl_tf.data.files import (
+    exists,
+    is_remote,
+    join_path,
+    make_folder,
+    move_file,
+    open_file,
+    remove_folder,
+)
+from txl_tf.data.temporary_folders import work_aside
 from txl_tf.errors import UserError
 
 LOCAL = "DirectRunner"
+_PREFIX = ".pipeline-"  # of the folder for the files of workers
 _ERROR = re.compile(r"([\w.]+(?:Error|Exception|Interrupt))\b(?:: )?(.*?)(?: \[while running .*)?$")
 
 
@@ -58,8 +70,8 @@ class Runner:
         path = name_file(folder)
         options = self.make_options()
         with _silence(), self._explain_errors(), beam.Pipeline(options=options) as pipeline:
-            results = build(pipeline) | "Describe" >> beam.Map(json.dumps)
-            _ = results | beam.io.WriteToText(path, num_shards=1, shard_name_template="")
+            results = build(pipeline) | "Describe" >> beam.Map(lambda x: (None, json.dumps(x)))
+            _ = results | beam.GroupByKey() | "Write" >> beam.Map(_write_lines, path)
         return _read_lines(path)
 
     @contextlib.contextmanager
@@ -86,9 +98,39 @@ def find_reason(text: str) -> tuple[str, str]:
     return (errors[-1][1], errors[-1][2]) if errors else ("", (lines or [""])[-1])
 
 
+@contextlib.contextmanager
+def create_work_folder(parent: str) -> Iterator[str]:
+    """Yields the path of a new folder for the files of workers, and removes it at the end."""
+    if not is_remote(parent):
+        with work_aside(Path(parent), _PREFIX) as local:
+            yield str(local)
+        return
+    folder = join_path(parent, f"{_PREFIX}{uuid.uuid4().hex}")
+    make_folder(folder)
+    try:
+        yield folder
+    finally:
+        remove_folder(folder)
+
+
+def name_file(folder: str) -> str:
+    """Returns a new path, so that a worker that repeats a step writes another file."""
+    return join_path(folder, uuid.uuid4().hex)
+
+
+def _write_lines(group: tuple[None, Iterable[str]], path: str) -> None:
+    """Writes the file of all results in one worker; its last attempt replaces the others."""
+    draft = f"{path}.{uuid.uuid4().hex}"
+    with open_file(draft, "wb") as file:
+        for line in group[1]:
+            file.write(f"{line}\n".encode())
+    move_file(draft, path)
+
+
 def _read_lines(path: str) -> Iterator[Any]:
-    with BeamStorage().open(path) as file:
-        yield from map(json.loads, file)
+    if exists(path):  # there were results
+        with open_file(path) as file:
+            yield from map(json.loads, file)
 
 
 @contextlib.contextmanager

@@ -8,16 +8,9 @@ import apache_beam as beam
 from apache_beam.utils.shared import Shared
 
 from txl_tf.apps.beam.file_ranges import PIECE_BYTES, divide_files, find_range, resume_documents
-from txl_tf.apps.beam.runner import Runner
-from txl_tf.apps.beam.storage import (
-    BeamStorage,
-    create_file,
-    create_work_folder,
-    install_storage,
-    name_file,
-)
+from txl_tf.apps.beam.runner import Runner, create_work_folder, name_file
 from txl_tf.apps.file_scores import FileScorer, ScoringSettings, load_model
-from txl_tf.data.files import join_path, use_storage
+from txl_tf.data.files import join_path, list_names, open_file
 from txl_tf.data.text.text_files import TextFile, TextSource, find_files
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
@@ -37,7 +30,7 @@ def score_with_workers(
 ) -> tuple[TextTotals, Vocabulary]:
     """Scores files, writes the scores as files of JSON lines, and prints the line of the total.
 
-    Files and folders may be at addresses that Beam knows; workers must reach the model, too.
+    Workers must reach the files, the folders and the model.
 
     Returns:
         The total, and the vocabulary of the model.
@@ -45,30 +38,29 @@ def score_with_workers(
     runner.make_options()
     # What is wrong with the model or the prefix is found here, not by all workers.
     vocabulary = FileScorer(settings, load_model(settings)).vocabulary
-    storage = BeamStorage()
-    with use_storage(storage):
-        if storage.find(join_path(out, "*")):
-            raise UserError(f"--out must be a new or empty folder. Received: {out}")
-        files = [file for pattern in patterns for file in find_files([pattern])]
-        ranges = not settings.needs_whole_files
-        steps = list(enumerate(divide_files(files, piece_bytes, ranges=ranges)))
-        with create_work_folder(out) as work:
+    # A killed pipeline may have left its folder of temporary files.
+    if not all(name.startswith(".") for name in list_names(out)):
+        raise UserError(f"--out must be a new or empty folder. Received: {out}")
+    files = [file for pattern in patterns for file in find_files([pattern])]
+    ranges = not settings.needs_whole_files
+    steps = list(enumerate(divide_files(files, piece_bytes, ranges=ranges)))
+    with create_work_folder(out) as work:
 
-            def build(pipeline: beam.Pipeline) -> beam.PCollection:
-                return pipeline | beam.Create(steps) | beam.ParDo(_ScoreStep(settings, work))
+        def build(pipeline: beam.Pipeline) -> beam.PCollection:
+            return pipeline | beam.Create(steps) | beam.ParDo(_ScoreStep(settings, work))
 
-            total, n_texts = TextTotals(0.0, 0, vocabulary.level, 0), 0
-            results = [result for result in sorted(runner.run(build, work)) if result[2]]
-            n_before = 0
-            for number, (index, path, n_scored, scored) in enumerate(results):
-                total, n_texts = total + TextTotals(**scored), n_texts + n_scored
-                n_before = n_before if steps[index][1][0].start else 0
-                name = f"scores-{number:05d}-of-{len(results):05d}.jsonl"
-                _copy_scores(path, join_path(out, name), n_before)
-                n_before += n_scored
+        total, n_texts = TextTotals(0.0, 0, vocabulary.level, 0), 0
+        results = [result for result in sorted(runner.run(build, work)) if result[2]]
+        n_before = 0
+        for number, (index, path, n_scored, scored) in enumerate(results):
+            total, n_texts = total + TextTotals(**scored), n_texts + n_scored
+            n_before = n_before if steps[index][1][0].start else 0
+            name = f"scores-{number:05d}-of-{len(results):05d}.jsonl"
+            _copy_scores(path, join_path(out, name), n_before)
+            n_before += n_scored
         line = JsonLines(settings.by, vocabulary).format_total(n_texts, total)
         # The last one of all files in the order of their names.
-        with create_file(join_path(out, "total.jsonl")) as file:
+        with open_file(join_path(out, "total.jsonl"), "wb") as file:
             file.write(f"{line}\n".encode())
     print(line)
     return total, vocabulary
@@ -76,7 +68,7 @@ def score_with_workers(
 
 def _copy_scores(path: str, target: str, n_before: int) -> None:
     """Copies the lines of scores, whose texts follow `n_before` texts of the same file."""
-    with BeamStorage().open(path) as source, create_file(target) as out:
+    with open_file(path) as source, open_file(target, "wb") as out:
         for line in source:
             if n_before:
                 record = json.loads(line)
@@ -127,14 +119,13 @@ class _ScoreStep(beam.DoFn):
         self._report = JsonLines(settings.by, self._scorer.vocabulary)
 
     def process(self, step: Step) -> Iterator[tuple[int, str, int, dict[str, object]]]:
-        install_storage()
         index, files = step
         if files[0].stop is not None:
             texts = find_texts(files[0], self._settings)
             files = (texts,) if texts.size else ()
         total, n_texts = TextTotals(0.0, 0, self._scorer.vocabulary.level, 0), 0
         path = name_file(self._work)
-        with create_file(path) as out:
+        with open_file(path, "wb") as out:
             for name, score in self._scorer.score(files):
                 total, n_texts = total + score, n_texts + 1
                 out.write(f"{self._report.format_text(name, score)}\n".encode())

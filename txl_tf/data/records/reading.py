@@ -7,7 +7,7 @@ import os
 import zlib
 from functools import cached_property
 from itertools import accumulate
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 
@@ -111,7 +111,7 @@ class Split:
                 low, high = max(start, begin), min(stop, begin + per_record)
                 out[low - start : high - start] = tokens[low - begin : high - begin]
 
-    def _read_record(self, file: BinaryIO, shard: Shard, record: int) -> np.ndarray:
+    def _read_record(self, file: IO[bytes], shard: Shard, record: int) -> np.ndarray:
         """Reads and checks the record at the position of `file`; returns its ids, (n,) int32."""
         per_record = self._info.tokens_per_record
         n_tokens = min(per_record, shard.tokens - record * per_record)

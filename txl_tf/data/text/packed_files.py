@@ -152,6 +152,6 @@ def explain_damage(name: str) -> Iterator[None]:
         # A .zip with a password, or with a compression that Python does not support.
         raise UserError(f"`{name}` cannot be unpacked: {error}") from error
     except (EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, OSError) as error:
-        if isinstance(error, OSError) and error.filename is not None:
+        if isinstance(error, UserError) or getattr(error, "filename", None) is not None:
             raise  # the file is missing or unreadable
         raise UserError(f"`{name}` is damaged: {error}") from error

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from glob import glob
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, cast
+from typing import IO, Any, Literal, NamedTuple
 
-from txl_tf.data.files import Storage, get_storage, is_remote
+from txl_tf.data.files import find_matches, get_size, is_remote, open_file
 from txl_tf.data.text.packed_files import Pipe, explain_damage, find_packing, open_unpacked
 from txl_tf.errors import UserError, convert_encoding, explain_errors
 
@@ -29,7 +29,7 @@ _MAX_UNCUT_BYTES = 2**26
 class TextFile:
     """A text file, or a range of its bytes; packed files are unpacked as they are read."""
 
-    path: Path | str  # an address only with `use_storage`
+    path: Path | str  # or an address
     member: str | None = None  # of a .zip
     start: int = 0  # byte offset
     stop: int | None = None  # byte offset; `None` for the end of the file
@@ -44,7 +44,7 @@ class TextFile:
         if self.stop is not None:
             return self.stop - self.start
         if self.member is not None:
-            with zipfile.ZipFile(self.find_stored()) as archive:
+            with open_file(str(self.path)) as stored, zipfile.ZipFile(stored) as archive:
                 return archive.getinfo(self.member).file_size - self.start
         return None if self.is_packed else self.stored_size - self.start
 
@@ -59,9 +59,7 @@ class TextFile:
     @property
     def stored_size(self) -> int:
         """The size of the whole file, or of its archive, in bytes."""
-        if not is_remote(str(self.path)):
-            return Path(self.path).stat().st_size
-        size = _demand_storage(str(self.path)).get_size(str(self.path))
+        size = get_size(str(self.path))
         if size is None:
             raise FileNotFoundError(2, "No such file or directory", str(self.path))
         return size
@@ -97,21 +95,15 @@ class TextFile:
         ):
             yield file
 
-    def _open_stored(self) -> Any:
-        """Returns the file as it is stored, or the member of a .zip; it has a method `peek`."""
-        stored = self.find_stored()
-        if self.member is not None:
-            with zipfile.ZipFile(stored) as archive:
-                return archive.open(self.member)  # it stays open when the archive is closed
-        if isinstance(stored, Path):
-            return open(stored, "rb")
-        return stored if hasattr(stored, "peek") else io.BufferedReader(cast(io.RawIOBase, stored))
-
-    def find_stored(self) -> Path | IO[bytes]:
-        """Returns the path of the file as it is stored; opens it if it is at an address."""
-        if is_remote(str(self.path)):
-            return _demand_storage(str(self.path)).open(str(self.path))
-        return Path(self.path)
+    @contextmanager
+    def _open_stored(self) -> Iterator[Any]:
+        """Opens the file as it is stored, or the member of a .zip; it has a method `peek`."""
+        with open_file(str(self.path)) as stored:
+            if self.member is None:
+                yield stored
+                return
+            with zipfile.ZipFile(stored) as archive, archive.open(self.member) as member:
+                yield member
 
 
 @dataclass(frozen=True)
@@ -128,8 +120,9 @@ class StandardInput(TextFile):
         """Unknown."""
         return None
 
-    def _open_stored(self) -> Any:
-        return Pipe(io.FileIO(0, closefd=False))
+    @contextmanager
+    def _open_stored(self) -> Iterator[Any]:
+        yield Pipe(io.FileIO(0, closefd=False))
 
 
 class Chunk(NamedTuple):
@@ -280,7 +273,9 @@ def _match_files(pattern: str, *, is_one: bool) -> list[str]:
     `is_one` says that no other pattern is given.
     """
     if is_remote(pattern):
-        found = files = _demand_storage(pattern).find(pattern)
+        if "**" in pattern:
+            raise UserError(f"`**` is for local folders, not for addresses. Received: {pattern}")
+        found = files = find_matches(pattern)
     else:
         expanded = os.path.expanduser(pattern)
         # A file may be called "a[1].txt".
@@ -313,13 +308,6 @@ def _list_some(names: Collection[str]) -> str:
     """Returns the first five names, and the number of the others."""
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return ", ".join(itertools.islice(names, 5)) + more
-
-
-def _demand_storage(address: str) -> Storage:
-    storage = get_storage()
-    if storage is None:
-        raise UserError(f"texts must be local files. Copy {address!r} first.")
-    return storage
 
 
 def _explain_no_file(pattern: str, found: Sequence[str]) -> str:
@@ -378,10 +366,10 @@ def _list_texts(name: str) -> list[TextFile]:
     path = name if is_remote(name) else Path(name)
     if os.path.splitext(name)[1].lower() != ".zip":
         file = TextFile(path)
-        if not is_remote(name):
+        if not is_remote(name):  # where opening each of many files takes time
             file.check()
         return [file]
-    with explain_damage(name), zipfile.ZipFile(TextFile(path).find_stored()) as archive:
+    with explain_damage(name), open_file(name) as stored, zipfile.ZipFile(stored) as archive:
         members = sorted({name for name in archive.namelist() if not name.endswith("/")})
     if not members:
         raise UserError(f"`{path}` contains no file.")

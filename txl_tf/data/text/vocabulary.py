@@ -330,9 +330,7 @@ def _check_symbols(level: str, symbols: tuple[str, ...]) -> None:
         )
 
 
-def read_vocabulary_file(
-    path: Path, level: Level, options: LearningOptions, unknown: str | None = None
-) -> Vocabulary:
+def read_vocabulary_file(path: Path, level: Level, options: LearningOptions) -> Vocabulary:
     """Reads a vocabulary from a file of the user.
 
     The file is a .json as in a run folder, or has one word per line in the order of their ids; a
@@ -348,6 +346,7 @@ def read_vocabulary_file(
             if vocabulary.level != level:
                 raise UserError(f"it has {vocabulary.level}s, not {level}s")
             _check_symbols_occur(vocabulary.symbols)
+            unknown = options.unknown
             return vocabulary if unknown is None else replace(vocabulary, unknown=unknown)
         if level != "word":
             raise UserError("a file with one symbol per line needs level 'word', others a .json")
@@ -356,7 +355,7 @@ def read_vocabulary_file(
         return Vocabulary(
             level,
             words,
-            unknown=unknown,
+            unknown=options.unknown,
             lower_case=options.lower_case,
             line_start=options.line_start,
             line_end=options.line_end,
