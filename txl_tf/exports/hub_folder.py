@@ -26,8 +26,7 @@ from txl_tf.models.segment_model import SegmentModel
 from txl_tf.runs.checkpoint_files import WEIGHTS_NAME
 from txl_tf.runs.folder import CONFIG_NAME, EVALUATIONS_NAME, VOCABULARY_NAME, RunConfig
 from txl_tf.runs.weights_file import write_weights_file
-from txl_tf.scoring.checkpoints import describe_span
-from txl_tf.scoring.metrics import name_measure
+from txl_tf.scoring.metrics import name_unit
 from txl_tf.version import __version__
 
 PREFIX = "hf://"
@@ -210,7 +209,7 @@ def write_card(card: Card) -> str:
         symbols=card.level or "id",
         cutoffs=", with an adaptive softmax" if config.model.cutoffs else "",
         training=_describe_training(card),
-        span=describe_span(config.evaluation),
+        span=config.evaluation.describe(),
         figures=_write_figures(card),
     )
 
@@ -243,14 +242,14 @@ def _write_figures(card: Card) -> str:
 
 def _get_figure(record: dict[str, Any], level: str | None) -> tuple[str, float]:
     """Returns the result of an evaluation in the unit in which others publish it, and its name."""
-    names = ["perplexity"] if name_measure(level) == "perplexity" else ["bpc", "bits_per_token"]
+    names = ["perplexity"] if name_unit(level) == "perplexity" else ["bpc", "bits_per_token"]
     name = next(name for name in names if record.get(name) is not None)
     return name, float(record[name])
 
 
 def _describe_counting(record: dict[str, Any]) -> str:
     """Returns as text which tokens count, and with what context."""
-    parts = [describe_span(EvalConfig.from_json(record["evaluation"]))]
+    parts = [EvalConfig.from_json(record["evaluation"]).describe()]
     parts.append(f"{record['lanes']} lane{'s' * (record['lanes'] > 1)}")
     if record["stride"]:
         parts.append(f"windows that move by {record['stride']}")

@@ -13,7 +13,6 @@ from txl_tf.errors import explain_errors
 from txl_tf.exports.description import describe_model
 from txl_tf.exports.saved_model import ServedModel
 from txl_tf.models.cached_model import CachedModel
-from txl_tf.scoring.checkpoints import describe_span
 
 _INFO_NAME, _ASSET_NAME, _CARD_NAME = "txl_tf.json", "vocabulary.json", "README.md"
 
@@ -84,7 +83,7 @@ def _make_card(info: dict[str, Any]) -> str:
         f"- Data set: {info.get('dataset', 'unknown')}; step {info.get('step', 0):,}; "
         f"{info['parameters']:,} parameters, kernels in {info['kernel_dtype']}; "
         f"vocabulary: {symbols}.",
-        f"- It reads with {describe_span(config)}.",
+        f"- It reads with {config.describe()}.",
         f"- An empty memory is {'hidden' if info['mask_empty_memory'] else 'attended to'}.",
         "- The model imitates its training data. Its text may be wrong or offensive.",
         "",

@@ -126,7 +126,7 @@ def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountRep
     configs = reraise_as_flag_error(make_configs, options, records, preset, found, start)
     with _lock_folder(options):
         from txl_tf.programs.cli.dry_run import describe_dry_run
-        from txl_tf.scoring.checkpoints import check_documents
+        from txl_tf.scoring.evaluator import check_documents
         from txl_tf.training import job
         from txl_tf.training.workers import Workers
 
@@ -216,7 +216,7 @@ def _choose_sampler(inputs: Inputs, config: RunConfig) -> "SamplerMaker | None":
 
 
 def _evaluate(inputs: Inputs, config: RunConfig) -> None:
-    from txl_tf.scoring.checkpoints import evaluate_checkpoints
+    from txl_tf.programs.cli.evaluation import evaluate_checkpoints
 
     options, run_options = inputs.options, inputs.run_options
     evaluate_checkpoints(
