@@ -20,6 +20,7 @@ from txl_tf.programs.cli.run_flags import (
     define_ema_flag,
     define_records_flag,
     define_run_flags,
+    open_chosen_run,
     open_run_records,
 )
 from txl_tf.runs.folder import read_run_config
@@ -78,7 +79,6 @@ def show_attention(options: flags.FlagValues) -> None:
     )
     from txl_tf.lab.attention_report import AttentionReport
     from txl_tf.lab.text_attention import parse_heads, place_stretch, read_stretch
-    from txl_tf.language_model import open_run
     from txl_tf.models.architecture import check_transformer
     from txl_tf.progress import Bar
     from txl_tf.scoring.evaluator import describe_evaluation
@@ -90,14 +90,8 @@ def show_attention(options: flags.FlagValues) -> None:
     check_folder(out)
     split = records.split(options.split)
     start = place_stretch(len(split), options.start, options.length)
-    lm = open_run(
-        options.run,
-        checkpoint=options.checkpoint,
-        use_ema=options.use_ema,
-        config=dataclasses.replace(found, evaluation=evaluation),
-        records=records,
-        split=options.split,
-    )
+    config = dataclasses.replace(found, evaluation=evaluation)
+    lm = open_chosen_run(options, config=config, records=records, split=options.split)
 
     n_targets = options.tokens
     lanes = cut_attention_lanes(lm, split, n_targets=n_targets)

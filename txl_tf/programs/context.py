@@ -26,6 +26,7 @@ from txl_tf.programs.cli.run_flags import (
     define_ema_flag,
     define_records_flag,
     define_run_flag,
+    open_chosen_run,
     open_run_records,
 )
 from txl_tf.progress import Bar
@@ -109,7 +110,6 @@ def _measure_contexts(options: flags.FlagValues) -> "ContextReport":
         find_effective_length,
         summarize_losses,
     )
-    from txl_tf.language_model import open_run
 
     _check_group(options.run)
     split = records.split(options.split)
@@ -121,13 +121,7 @@ def _measure_contexts(options: flags.FlagValues) -> "ContextReport":
     if len(set(names)) < len(names):
         names = options.run
     models = {
-        name: open_run(
-            path,
-            checkpoint=options.checkpoint,
-            use_ema=options.use_ema,
-            records=records,
-            split=options.split,
-        )
+        name: open_chosen_run(options, path, records=records, split=options.split)
         for name, path in zip(names, options.run, strict=True)
     }
     checkpoints = {name: lm.checkpoint for name, lm in models.items()}

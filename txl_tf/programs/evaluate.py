@@ -30,6 +30,7 @@ from txl_tf.programs.cli.run_flags import (
     define_precision_flag,
     define_records_flag,
     define_run_flags,
+    open_chosen_run,
     open_run_records,
 )
 from txl_tf.runs.folder import RunConfig, read_run_config
@@ -112,19 +113,10 @@ def evaluate_run(options: flags.FlagValues) -> None:
     dynamic = choose_dynamic_config(options)
     split = options.split or ("test" if "test" in records.splits else "valid")
 
-    from txl_tf.language_model import open_run
     from txl_tf.programs.cli.evaluation import evaluate_lanes
     from txl_tf.scoring.evaluator import describe_evaluation
 
-    lm = open_run(
-        options.run,
-        checkpoint=options.checkpoint,
-        use_ema=options.use_ema,
-        precision=options.precision,
-        config=config,
-        records=records,
-        split=split,
-    )
+    lm = open_chosen_run(options, config=config, records=records, split=split)
     say = functools.partial(print, file=sys.stderr if options.json else sys.stdout)
     if lm.vocabulary is None:
         say(f"{options.run} has no vocabulary: its ids are assumed to be those of the records.")

@@ -9,7 +9,12 @@ from absl import flags
 
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
-from txl_tf.programs.cli.run_flags import choose_run, define_ema_flag, define_run_flags
+from txl_tf.programs.cli.run_flags import (
+    choose_run,
+    define_ema_flag,
+    define_run_flags,
+    open_chosen_run,
+)
 
 
 def main(argv: list[str] = sys.argv) -> int:
@@ -31,11 +36,10 @@ def export_release(options: flags.FlagValues) -> None:
     """Writes a checkpoint of a run, and its vocabulary, as a folder of the release."""
     choose_run(options)
 
-    from txl_tf.language_model import load
     from txl_tf.models.architecture import check_transformer
     from txl_tf.release.weights import export_data, export_model
 
-    lm = load(options.run, checkpoint=options.checkpoint, use_ema=options.use_ema)
+    lm = open_chosen_run(options)
     check_transformer(lm.config, "the 2019 release")
     path = export_model(options.out, lm.model, step=lm.step)
     weights = "averaged weights" if lm.is_averaged else "weights"

@@ -24,6 +24,7 @@ from txl_tf.programs.cli.run_flags import (
     define_precision_flag,
     define_records_flag,
     define_run_flags,
+    open_chosen_run,
     open_run_records,
 )
 
@@ -82,20 +83,13 @@ def write_page(options: flags.FlagValues) -> None:
     from txl_tf.lab.pages.text_page import make_text_page
     from txl_tf.lab.text_attention import Head, parse_heads
     from txl_tf.lab.text_trace import TextTracer
-    from txl_tf.language_model import open_run
     from txl_tf.models.architecture import check_transformer
     from txl_tf.progress import Bar
 
     records = None
     if options.split:
         records = open_run_records(options.run, options.data_dir, options.split)
-    lm = open_run(
-        options.run,
-        checkpoint=options.checkpoint,
-        precision=options.precision,
-        records=records,
-        split=options.split,
-    )
+    lm = open_chosen_run(options, records=records, split=options.split)
     check_transformer(lm.config, "an analysis of attention")
     lm.evaluation = override_evaluation(lm.evaluation, options)
     heads = sorted(set(parse_heads(options.heads or [], lm.config)))

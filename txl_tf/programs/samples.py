@@ -28,6 +28,7 @@ from txl_tf.programs.cli.run_flags import (
     define_records_flag,
     define_run_flags,
     define_seed_flags,
+    open_chosen_run,
     open_run_records,
 )
 from txl_tf.progress import Bar
@@ -125,18 +126,11 @@ def show_samples(options: flags.FlagValues) -> None:
     records = open_run_records(options.run, options.data_dir, options.split)
 
     from txl_tf.data.files import write_json, write_text
-    from txl_tf.language_model import open_run
     from txl_tf.models.architecture import check_transformer
 
     tokens = records.split(options.split)
     starts = draw_starts(len(tokens), options)
-    lm = open_run(
-        options.run,
-        checkpoint=options.checkpoint,
-        precision=options.precision,
-        records=records,
-        split=options.split,
-    )
+    lm = open_chosen_run(options, records=records, split=options.split)
     check_transformer(lm.config, "generation")
     job = Job(
         run=options.run,
