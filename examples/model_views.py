@@ -127,8 +127,7 @@ class ModelViews:
             if layer not in self._tracers:  # they keep their graph
                 n_head = 0 if layer is None else self._lm.config.n_head
                 self._tracers[layer] = TextTracer(
-                    self._lm.model,
-                    self._lm.evaluation,
+                    self._lm,
                     [Head(layer or 0, index) for index in range(n_head)],
                     n_keys=_N_KEYS,
                     mask_empty_memory=self._mask_empty_memory,

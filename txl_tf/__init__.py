@@ -5,9 +5,23 @@ Keras; the model, its layers and `CausalLM` need TensorFlow or JAX; all else nee
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from txl_tf.version import __version__
+
+if TYPE_CHECKING:  # for editors and type checkers, which do not run `__getattr__`
+    from txl_tf.causal_lm import CausalLM as CausalLM
+    from txl_tf.config import AttentionSpan as AttentionSpan
+    from txl_tf.config import DynamicConfig as DynamicConfig
+    from txl_tf.config import EvalConfig as EvalConfig
+    from txl_tf.config import ModelConfig as ModelConfig
+    from txl_tf.config import TrainConfig as TrainConfig
+    from txl_tf.data.lanes.segments import Segments as Segments
+    from txl_tf.errors import UserError as UserError
+    from txl_tf.language_model import LanguageModel as LanguageModel
+    from txl_tf.language_model import load as load
+    from txl_tf.models.transformer_xl import TransformerXL as TransformerXL
+    from txl_tf.vocabulary_extension import extend_vocabulary as extend_vocabulary
 
 _PLACES = {
     "AttentionSpan": "txl_tf.config",

@@ -1,16 +1,17 @@
 """A trained model with its vocabulary, which scores and generates text."""
 
 import dataclasses
+import functools
 import os
 import warnings
 from collections.abc import Iterable
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 
 from txl_tf.config import KERNEL_DTYPES, AttentionSpan, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.dynamic import DynamicConfig
-from txl_tf.data.records.reading import open_records
+from txl_tf.data.records.reading import Records, open_records
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.exports.run_folder import save_run
@@ -25,12 +26,18 @@ from txl_tf.models.segment_model import SegmentModel, refuse
 from txl_tf.pretrained import find_pretrained
 from txl_tf.runs.checkpoint_files import read_step
 from txl_tf.runs.checkpoint_reader import load_choice
-from txl_tf.runs.folder import name_records, read_run_config, read_run_vocabulary
+from txl_tf.runs.folder import (
+    RunConfig,
+    check_vocabulary,
+    name_records,
+    read_run_config,
+    read_run_vocabulary,
+    warn_of_other_split,
+)
 from txl_tf.runs.hub_download import fetch_model, is_hub_address
-from txl_tf.scoring.checkpoints import check_records
 from txl_tf.scoring.dynamic_evaluation import make_adapting_reader
-from txl_tf.scoring.evaluator import Evaluator
-from txl_tf.scoring.metrics import Score, describe_unknown
+from txl_tf.scoring.evaluator import Evaluator, check_records
+from txl_tf.scoring.metrics import Score, explain_unknown
 from txl_tf.scoring.scorer import SCORING_BATCH_SIZE, Scorer, TextScorer
 from txl_tf.scoring.text_scores import TextScore, TextTotals
 
@@ -83,15 +90,14 @@ class LanguageModel(GenerationMixin):
         self._generators: Recent[tuple[EvalConfig, bool], Generator] = Recent(_MOST_KEPT)
         self._scorers: Recent[tuple[Any, ...], TextScorer] = Recent(_MOST_KEPT)
 
-    @classmethod
+    @staticmethod
     def load(
-        cls,
         path: str | os.PathLike[str],
         *,
         checkpoint: str | int | None = None,
         use_ema: bool = True,
         precision: str = "float32",
-    ) -> Self:
+    ) -> "LanguageModel":
         """Loads a run.
 
         Args:
@@ -107,33 +113,20 @@ class LanguageModel(GenerationMixin):
         Raises:
             UserError: If there is no run, it cannot be read, or there is no such precision.
         """
-        if precision not in KERNEL_DTYPES:
-            rule = ", ".join(map(repr, KERNEL_DTYPES))
-            raise UserError(f"`precision` must be one of {rule}. Received: {precision!r}")
-        if not isinstance(path, str | os.PathLike):
-            raise UserError(f"`path` must be the path of a run. Received: {path!r}")
-        path = os.fspath(path)
-        is_shared = is_hub_address(path) or find_pretrained(path) != path
-        if is_shared and checkpoint is not None:
-            raise UserError(f"`checkpoint` is for run folders. Received: {path}, {checkpoint}")
-        folder = fetch_model(path) if is_hub_address(path) else find_pretrained(path)
-        config = read_run_config(folder)
-        if precision != "float32":
-            check_transformer(config.model, "quantization")
-        model = make_model(config.model)
-        weights, is_averaged = load_choice(model, folder, checkpoint, use_ema=use_ema)
-        return cls(
-            model if precision == "float32" else quantize(model, precision),
-            read_run_vocabulary(folder),
-            config.evaluation,
-            None if is_shared else name_records(folder),
-            dataset=config.dataset,
-            training=config.training,
-            step=read_step(weights),
-            run=None if is_shared else folder,
-            checkpoint=weights,
-            is_averaged=is_averaged,
+        return open_run(path, checkpoint=checkpoint, use_ema=use_ema, precision=precision)
+
+    def load_checkpoint(self, checkpoint: str | int | None = None, *, use_ema: bool = True) -> None:
+        """Replaces the weights by those of a checkpoint of the same run, chosen as by `load`.
+
+        Raises:
+            UserError: If the model has no run folder, or the checkpoint cannot be read.
+        """
+        if self.run is None:
+            raise UserError("`load_checkpoint` needs a run folder, and the model has none")
+        self.checkpoint, self.is_averaged = load_choice(
+            self.model, self.run, checkpoint, use_ema=use_ema
         )
+        self.step = read_step(self.checkpoint)
 
     def __getstate__(self) -> dict[str, Any]:
         # Without compiled functions, which cannot be copied.
@@ -253,6 +246,12 @@ class LanguageModel(GenerationMixin):
         """The attention span."""
         return self.evaluation.span
 
+    @functools.cached_property
+    def records(self) -> Records | None:
+        """The records to evaluate on, which are opened when they are first needed, or set."""
+        folder = self._records_dir or (self.run and name_records(self.run))
+        return open_records(folder) if folder else None
+
     def score(
         self,
         texts: Iterable[str | bytes | np.ndarray],
@@ -308,7 +307,7 @@ class LanguageModel(GenerationMixin):
         text_scores = [cast(TextScore, score) for _, score in scores]
         total = sum(text_scores, TextTotals(0.0, 0, n_unknown=0))
         if total.n_unknown and self.vocabulary is not None:
-            warnings.warn(describe_unknown(total, self.vocabulary.unknown), stacklevel=2)
+            warnings.warn(explain_unknown(total, self.vocabulary.unknown), stacklevel=2)
         return text_scores
 
     def evaluate(
@@ -333,25 +332,38 @@ class LanguageModel(GenerationMixin):
                 quantized and `dynamic` is given, or its rule needs a training split and the
                 records have none.
         """
-        data_dir = data_dir or self._records_dir
-        if data_dir is None:
+        records = open_records(data_dir) if data_dir else self.records
+        if records is None:
             raise UserError("the model has no records of its own: pass `data_dir`, their folder")
-        records = open_records(data_dir)
-        if self.vocabulary is not None and records.vocabulary != self.vocabulary:
-            raise UserError(
-                f"`{records.data_dir}` has another vocabulary than the model. Make the records "
-                "with --vocab_file RUN/vocabulary.json"
-            )
-        check_records(records, self.config, self.evaluation, split)
-        evaluation, reader = self.evaluation, None
-        config = self._choose_dynamic(dynamic)
+        check_split(self, records, split)
+        evaluation, config = self.evaluation, self._choose_dynamic(dynamic)
         if config is not None:
             evaluation = dataclasses.replace(evaluation, eval_batch_size=1)
-            reader = make_adapting_reader(self.model, evaluation, config, records)
-        evaluator = Evaluator(
-            self.model, evaluation, vocabulary=records.vocabulary, jit="auto", reader=reader
-        )
+        evaluator = self.make_evaluator(records, evaluation=evaluation, dynamic=config)
         return evaluator.score(records.split(split))
+
+    def make_evaluator(
+        self,
+        records: Records | None = None,
+        *,
+        evaluation: EvalConfig | None = None,
+        dynamic: DynamicConfig | None = None,
+        jit: str = "auto",
+    ) -> Evaluator:
+        """Returns an evaluator of the model, for more than `evaluate` does.
+
+        Args:
+            records: The records, whose vocabulary determines the unit of the scores; `None` for the
+                vocabulary of the model. A rule of dynamic evaluation may need their training split.
+            evaluation: Lanes, segment and span; `None` for those of the model.
+            dynamic: Dynamic evaluation: the rule by which the weights learn.
+            jit: How much of the step XLA compiles; see `txl_tf.models.compilation`.
+        """
+        evaluation, reader = evaluation or self.evaluation, None
+        if dynamic is not None:
+            reader = make_adapting_reader(self.model, evaluation, dynamic, records, jit=jit)
+        vocabulary = self.vocabulary if records is None else records.vocabulary
+        return Evaluator(self.model, evaluation, vocabulary=vocabulary, jit=jit, reader=reader)
 
     def _choose_dynamic(self, dynamic: DynamicConfig | bool) -> DynamicConfig | None:
         """Returns the settings of dynamic evaluation; `None` for a static one."""
@@ -381,11 +393,78 @@ class LanguageModel(GenerationMixin):
         options: Any = {"mask_empty_memory": mask_empty_memory, "jit": jit}
         if dynamic is None:
             return Scorer(self.model, self.evaluation, batch_size=batch_size, **options)
-        records = None
-        if dynamic.has_statistics and self._records_dir is not None:
-            records = open_records(self._records_dir)
+        records = self.records if dynamic.has_statistics else None
         reader = make_adapting_reader(self.model, self.evaluation, dynamic, records, **options)
         return TextScorer(reader, self.evaluation.tgt_len, batch_size=1)
+
+
+def open_run(
+    path: str | os.PathLike[str],
+    *,
+    checkpoint: str | int | None = None,
+    use_ema: bool = True,
+    precision: str = "float32",
+    config: RunConfig | None = None,
+    records: Records | None = None,
+    split: str = "test",
+) -> LanguageModel:
+    """Opens a run with its records. The first four arguments are those of `LanguageModel.load`.
+
+    Args:
+        path: The run.
+        checkpoint: The checkpoint.
+        use_ema: Whether to use averaged weights.
+        precision: The dtype of the kernels.
+        config: The config to read the run with, such as another evaluation; `None` for its own.
+        records: The records to evaluate on; `None` for those of the run, which are not opened yet.
+        split: The split of them that must exist and fit the model.
+
+    Raises:
+        UserError: If the run cannot be read as it is asked for, or the records do not fit it.
+    """
+    if precision not in KERNEL_DTYPES:
+        rule = ", ".join(map(repr, KERNEL_DTYPES))
+        raise UserError(f"`precision` must be one of {rule}. Received: {precision!r}")
+    if not isinstance(path, str | os.PathLike):
+        raise UserError(f"`path` must be the path of a run. Received: {path!r}")
+    path = os.fspath(path)
+    is_shared = is_hub_address(path) or find_pretrained(path) != path
+    if is_shared and checkpoint is not None:
+        raise UserError(f"`checkpoint` is for run folders. Received: {path}, {checkpoint}")
+    folder = fetch_model(path) if is_hub_address(path) else find_pretrained(path)
+    config = config or read_run_config(folder)
+    if precision != "float32":
+        check_transformer(config.model, "quantization")
+    lm = LanguageModel(
+        make_model(config.model),
+        read_run_vocabulary(folder),
+        config.evaluation,
+        dataset=config.dataset,
+        training=config.training,
+        run=folder,
+    )
+    if records is not None:
+        check_split(lm, records, split)
+        warn_of_other_split(folder, records, split)
+        lm.records = records
+    lm.load_checkpoint(checkpoint, use_ema=use_ema)
+    if precision != "float32":
+        lm.quantize(precision)
+    if is_shared:
+        lm.run = None  # it is not the user's
+    return lm
+
+
+def check_split(lm: LanguageModel, records: Records, split: str) -> None:
+    """Checks that a split exists and fits a model, its vocabulary and its evaluation."""
+    if lm.vocabulary is not None and records.vocabulary != lm.vocabulary:  # an import may have none
+        if lm.run is not None:
+            check_vocabulary(lm.run, records.vocabulary)  # says more
+        raise UserError(
+            f"`{records.data_dir}` has another vocabulary than the model. Make the records "
+            "with --vocab_file RUN/vocabulary.json"
+        )
+    check_records(records, lm.config, lm.evaluation, split)
 
 
 def load(

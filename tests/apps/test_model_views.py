@@ -17,7 +17,6 @@ from txl_tf.config import EvalConfig
 from txl_tf.data import Vocabulary
 from txl_tf.lab.shown_tokens import show_controls
 from txl_tf.models.cached_model import CachedModel
-from txl_tf.scoring.metrics import format_score
 
 pytestmark = pytest.mark.slow
 
@@ -105,7 +104,7 @@ def test_the_surprisal_is_that_of_score():
     lm, views = make_views(WORDS)
     page, record = read_page(views.show_surprisal(TEXT))
     (score,) = lm.score([TEXT])
-    assert f"<dd>{html.escape(format_score(score))}</dd>" in page
+    assert f"<dd>{html.escape(score.describe())}</dd>" in page
     assert "<h1>" not in page
     assert record["heads"] == ["mean"]
     assert "choice" not in record

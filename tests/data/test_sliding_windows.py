@@ -7,6 +7,7 @@ from txl_tf.config import EvalConfig
 from txl_tf.data.lanes.evaluation_lanes import SlidingWindows
 from txl_tf.errors import UserError
 from txl_tf.lab.context_losses import ContextReader
+from txl_tf.language_model import LanguageModel
 from txl_tf.scoring.evaluator import Evaluator
 
 TEXT = Text(np.random.default_rng(3).integers(0, 13, 53), [0, 17, 40])
@@ -49,7 +50,7 @@ def test_a_stride_of_one_gives_each_target_a_window_of_its_own():
     config = EvalConfig(tgt_len=n_known, mem_len=0, eval_batch_size=4)
     evaluator = Evaluator(model, config)
     found = evaluator.score_lanes(evaluator.cut_lanes(TEXT, stride=1))
-    reader = ContextReader(model, config, n_known, jit="none")
+    reader = ContextReader(LanguageModel(model, None, config), n_known, jit="none")
     nats = reader.read(TEXT, np.arange(n_known, 53), n_known).sum()
     for at in range(1, n_known):
         nats += reader.read(TEXT, np.array([at]), at).sum()

@@ -19,7 +19,6 @@ from small_language_model import make_model
 import txl_tf
 from txl_tf.data import Vocabulary
 from txl_tf.lab.shown_tokens import show_controls
-from txl_tf.scoring.metrics import format_score
 
 pytest.importorskip("gradio", reason="pip install -e '.[app]'")
 
@@ -110,7 +109,7 @@ def test_the_surprisal_is_that_of_score(run, client):
     frame = client.predict(text=TEXT, api_name="/surprisal")
     (score,) = txl_tf.load(run).score([TEXT])
     page = html.unescape(re.search('srcdoc="([^"]*)"', frame)[1])
-    assert f"<dd>{format_score(score)}</dd>" in page
+    assert f"<dd>{score.describe()}</dd>" in page
 
 
 def test_wrong_input_is_answered_in_one_line(client):

@@ -14,6 +14,8 @@ from txl_tf.lab.attention_average import (
     cut_attention_lanes,
 )
 from txl_tf.lab.attention_reader import TERMS
+from txl_tf.language_model import LanguageModel
+from txl_tf.models.transformer_xl import TransformerXL
 
 TGT_LEN = 5
 TEXT = Text(np.random.default_rng(5).integers(0, 13, 48))
@@ -22,13 +24,13 @@ CLOSE = {"rtol": 0, "atol": 1e-5}
 
 
 def average(text, span, *, n_lanes=1, n_targets=1000, resets=False, jit="none"):
-    model = make_model()
     evaluation = EvalConfig(
         tgt_len=TGT_LEN, eval_batch_size=n_lanes, reset_at_documents=resets, **vars(span)
     )
-    lanes = cut_attention_lanes(model.config, evaluation, text, n_targets=n_targets)
+    lm = LanguageModel(make_model(), None, evaluation)
+    lanes = cut_attention_lanes(lm, text, n_targets=n_targets)
     assert lanes.n_lanes == n_lanes
-    return average_attention(model, evaluation, lanes, n_targets=n_targets, jit=jit)
+    return average_attention(lm, lanes, n_targets=n_targets, jit=jit)
 
 
 def average_slowly(text, span, *, resets=False):
@@ -87,11 +89,12 @@ def test_targets_are_rounded_up_to_whole_segments_of_all_lanes():
 
 def test_lanes_are_few_enough_for_the_scores_of_a_segment():
     config = ModelConfig(n_token=13, n_layer=1, d_model=16, d_embed=16, n_head=16, d_head=1)
-    text = Text(np.zeros(100_001, np.int32))
+    model, text = TransformerXL(config), Text(np.zeros(100_001, np.int32))
 
     def count(**fields):
         evaluation = EvalConfig(tgt_len=128, eval_batch_size=64, **fields)
-        return cut_attention_lanes(config, evaluation, text, n_targets=10**6).n_lanes
+        lm = LanguageModel(model, None, evaluation)
+        return cut_attention_lanes(lm, text, n_targets=10**6).n_lanes
 
     assert count(mem_len=64) == 42  # 2**24 // (16 * 128 * 192)
     assert count(mem_len=1600) == 4
@@ -99,10 +102,10 @@ def test_lanes_are_few_enough_for_the_scores_of_a_segment():
 
 
 def test_no_more_lanes_than_segments_are_read():
-    config = make_model().config
     evaluation = EvalConfig(tgt_len=TGT_LEN, mem_len=3, eval_batch_size=64)
-    assert cut_attention_lanes(config, evaluation, TEXT, n_targets=11).n_lanes == 3
-    assert cut_attention_lanes(config, evaluation, TEXT, n_targets=1000).n_lanes == 10
+    lm = LanguageModel(make_model(), None, evaluation)
+    assert cut_attention_lanes(lm, TEXT, n_targets=11).n_lanes == 3
+    assert cut_attention_lanes(lm, TEXT, n_targets=1000).n_lanes == 10
 
 
 def test_a_head_has_the_figures_of_its_weights():

@@ -10,6 +10,7 @@ from tables import slow_after
 from txl_tf.config import EvalConfig
 from txl_tf.errors import UserError
 from txl_tf.lab.text_attention import Head, parse_heads, place_stretch, read_stretch
+from txl_tf.language_model import LanguageModel
 
 TGT_LEN = 5
 TEXT = Text(np.random.default_rng(5).integers(0, 13, 90), [9, 66, 71])
@@ -18,7 +19,8 @@ HEADS = [Head(1, 2), Head(0, 0)]
 
 def read(span, *, start, length, resets=False):
     evaluation = EvalConfig(tgt_len=TGT_LEN, reset_at_documents=resets, **vars(span))
-    return read_stretch(make_model(), evaluation, TEXT, HEADS, start=start, length=length)
+    lm = LanguageModel(make_model(), None, evaluation)
+    return read_stretch(lm, TEXT, HEADS, start=start, length=length)
 
 
 @pytest.mark.parametrize(

@@ -24,26 +24,29 @@ def make_config(span, tgt_len=5):
     return EvalConfig(tgt_len=tgt_len, **{name: getattr(span, name) for name in names})
 
 
+def make_lm(span):
+    return LanguageModel(make_model(), None, make_config(span))
+
+
 @pytest.mark.parametrize(
     ("span", "length"),
     slow_after(2, [(SPANS[3], 23), (SPANS[0], 11), (SPANS[4], 7), (SPANS[2], 40), (SPANS[3], 1)]),
     ids=str,
 )
 def test_a_target_has_the_loss_that_scoring_gives_after_its_context(span, length):
-    config = make_config(span)
-    model = make_model()
-    found = ContextReader(model, config, 40, jit="none").read(TEXT, POSITIONS, length)
+    lm = make_lm(span)
+    found = ContextReader(lm, 40, jit="none").read(TEXT, POSITIONS, length)
     if not span.mem_len:  # one window holds the whole context
-        config = make_config(span, length)
-    lm = LanguageModel(model, None, config)
+        lm.evaluation = make_config(span, length)
     texts = [TEXT.read(at - length, at + 1) for at in POSITIONS]
     expected = [score.nats[-1] for score in lm.score(texts, jit="none")]
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 def test_a_context_with_more_tokens_than_places_is_cut_off():
-    model = make_encoded_model("learned")  # 5 places
-    reader = ContextReader(model, EvalConfig(tgt_len=3, mem_len=0), 9, jit="none")
+    config = EvalConfig(tgt_len=3, mem_len=0)
+    lm = LanguageModel(make_encoded_model("learned"), None, config)  # 5 places
+    reader = ContextReader(lm, 9, jit="none")
     text = Text(TEXT.read(0, 211) % 19)
     losses = [reader.read(text, POSITIONS, length) for length in (4, 5, 9)]
     assert np.abs(losses[0] - losses[1]).max() > 0.01
@@ -52,7 +55,7 @@ def test_a_context_with_more_tokens_than_places_is_cut_off():
 
 @pytest.mark.parametrize("length", slow_after(1, [9, 23]))
 def test_batches_do_not_change_losses(monkeypatch, length):
-    reader = ContextReader(make_model(), make_config(SPANS[2]), 23, jit="none")
+    reader = ContextReader(make_lm(SPANS[2]), 23, jit="none")
     expected = reader.read(TEXT, POSITIONS, length)
     monkeypatch.setattr(context_losses, "_MAX_TOKENS", 4 * 9)
     counts = []
@@ -79,7 +82,7 @@ def test_a_split_that_is_too_short_is_refused():
 
 
 def test_losses_of_several_lengths_are_rows():
-    reader = ContextReader(make_model(), make_config(SPANS[1]), 7, jit="none")
+    reader = ContextReader(make_lm(SPANS[1]), 7, jit="none")
     counts = []
     found = compute_losses(reader, TEXT, POSITIONS, [3, 7], report=counts.append)
     assert sum(counts) == 6 * (3 + 7)

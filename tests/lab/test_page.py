@@ -290,10 +290,10 @@ def test_full_memory_before_the_text_is_read_is_explained(monkeypatch):
     def fail(*_, **__):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
-    monkeypatch.setattr("txl_tf.lab.text_trace.make_cached", fail)
+    monkeypatch.setattr("txl_tf.lab.attention_reader.make_cached", fail)
     lm = make_model(len(WORDS), vocabulary=WORDS)
     with pytest.raises(UserError, match="too little memory to read the text: try a smaller --tgt"):
-        TextTracer(lm.model, lm.evaluation, [Head(1, 2)])
+        TextTracer(lm, [Head(1, 2)])
 
 
 @pytest.mark.slow
@@ -390,7 +390,7 @@ def test_mouse_and_keys_choose_tokens_and_heads(of_bytes, tmp_path):
 def test_a_page_without_an_address_opens_with_its_choice(of_bytes, tmp_path):
     lm = txl_tf.load(of_bytes)
     ids, choice = BYTES.encode("the cat"), (5, Head(1, 2))
-    tracer = TextTracer(lm.model, lm.evaluation, [Head(1, 2)])
+    tracer = TextTracer(lm, [Head(1, 2)])
     _, page = make_text_page(lm, "run", tracer, ids, "text", choice=choice, is_framed=True)
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     dom = open_in_browser(tmp_path / "page.html", "")
@@ -403,7 +403,7 @@ def test_a_page_without_an_address_opens_with_its_choice(of_bytes, tmp_path):
 def test_a_page_has_the_softmax_temperature_of_the_run():
     lm = make_model(len(WORDS), vocabulary=WORDS, temperature=1.7)
     ids = WORDS.encode("the cat sat on the mat\na cat")
-    tracer = TextTracer(lm.model, lm.evaluation, [Head(1, 2)])
+    tracer = TextTracer(lm, [Head(1, 2)])
     found, page = make_text_page(lm, "run", tracer, ids, "text")
     assert found.total_nats == pytest.approx(lm.score([ids])[0].total_nats, rel=1e-5)
     assert "temperature 1.7" in page

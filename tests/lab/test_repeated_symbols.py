@@ -12,6 +12,7 @@ from txl_tf.config import EvalConfig
 from txl_tf.lab.attention_lengths import choose_lengths, measure_attention_lengths
 from txl_tf.lab.context_losses import ContextReader, compute_losses, draw_positions
 from txl_tf.lab.effective_length import compare_models, find_effective_length
+from txl_tf.language_model import LanguageModel
 
 N_TOKEN, DISTANCE, TGT_LEN = 7, 12, 6
 
@@ -50,7 +51,8 @@ def train(mem_len):
     trainer = make_trainer(tf.distribute.get_strategy(), model, training, jit="whole")
     for _ in trainer.train(make_lanes(training, make_text(60_000, seed=1)), [700]):
         pass
-    return trainer.model, EvalConfig(tgt_len=TGT_LEN, mem_len=mem_len, eval_batch_size=8)
+    evaluation = EvalConfig(tgt_len=TGT_LEN, mem_len=mem_len, eval_batch_size=8)
+    return LanguageModel(trainer.model, None, evaluation, training=training)
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +65,8 @@ def compute(models, lengths):
     text = make_text(3000, seed=2)
     positions = draw_positions(len(text), lengths[-1], 800, seed=0)
     return [
-        compute_losses(
-            ContextReader(model, config, lengths[-1], jit="none"), text, positions, lengths
-        )
-        for model, config in models
+        compute_losses(ContextReader(lm, lengths[-1], jit="none"), text, positions, lengths)
+        for lm in models
     ]
 
 
@@ -88,10 +88,8 @@ def test_the_relative_length_of_the_group_is_the_distance(models):
 
 @pytest.mark.slow
 def test_the_best_attention_length_reaches_the_distance(models):
-    (model, config), _ = models
-    found = measure_attention_lengths(
-        model, config, make_text(2000, seed=3), [3, 6, 24], initial=12, max_tokens=1000
-    )
+    lm, _ = models
+    found = measure_attention_lengths(lm, make_text(2000, seed=3), [3, 6, 24], max_tokens=1000)
     assert found.lengths == [3, 6, 12, 24]
     perplexities = [score.perplexity for score in found.scores]
     assert perplexities[2] < 0.9 * perplexities[0]

@@ -172,6 +172,18 @@ def test_all_ways_to_evaluate_give_one_number(tmp_path, capsys):
     assert abs(cold - alone) > 1e-4
 
 
+def test_other_weights_of_a_run_are_read_into_an_open_model(run):
+    newest, lm = txl_tf.load(run, checkpoint="newest"), txl_tf.load(run, checkpoint=4)
+    evaluator, split = lm.make_evaluator(jit="none"), open_records(run / "records").split("test")
+    earlier = evaluator.score(split)
+    lm.load_checkpoint(12)
+    assert (lm.step, lm.checkpoint) == (12, newest.checkpoint)
+    expected = newest.make_evaluator(jit="none").score(split)
+    assert evaluator.score(split) == expected != earlier
+    with pytest.raises(UserError, match="`load_checkpoint` needs a run folder"):
+        txl_tf.load("pydoc").load_checkpoint()
+
+
 def read_last(path):
     """Returns the last record of a file."""
     return json.loads(path.read_text().splitlines()[-1])

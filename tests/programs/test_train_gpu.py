@@ -90,7 +90,7 @@ def test_an_evaluation_keeps_what_the_run_compiles(run_copy, monkeypatch):
     path = run_copy / "run" / "config.json"
     path.write_text(path.read_text().replace('"jit": "auto"', '"jit": "none"'))
     modes = []
-    target = "txl_tf.scoring.checkpoints.evaluate_checkpoints"
+    target = "txl_tf.programs.cli.evaluation.evaluate_checkpoints"
     monkeypatch.setattr(target, lambda *_, jit, **__: modes.append(jit))
     for flag in ((), ("--jit=whole",)):
         arguments = ("--do_train=false", "--do_eval", *flag)

@@ -11,10 +11,15 @@ from small_runs import TRAINING
 from txl_tf.config.training import RunOptions
 from txl_tf.data import open_records
 from txl_tf.errors import UserError
+from txl_tf.programs.cli.evaluation import evaluate_checkpoints
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.checkpoint_reader import CheckpointReader
-from txl_tf.runs.folder import find_other_splits, read_run_id, remember_data
-from txl_tf.scoring.checkpoints import check_data, evaluate_checkpoints
+from txl_tf.runs.folder import (
+    find_other_splits,
+    read_run_id,
+    remember_data,
+    warn_of_other_split,
+)
 from txl_tf.training.job import TrainJob, open_job
 
 RESETTING = dataclasses.replace(
@@ -111,11 +116,10 @@ def test_a_run_without_steps_takes_any_records(begun, other_records):
 
 
 def test_an_evaluation_warns_of_records_that_were_made_again(begun, records, other_records, capsys):
-    settings = {"model_dir": str(begun), "split": "valid"}
-    check_data(other_records, CONFIG, **settings)
+    warn_of_other_split(str(begun), other_records, "valid")
     assert capsys.readouterr().err == ""  # another folder: these were asked for
     remember_data(str(begun), other_records.data_dir, records.checksums)
-    check_data(other_records, CONFIG, **settings)
+    warn_of_other_split(str(begun), other_records, "valid")
     assert "was made again since" in capsys.readouterr().err
 
 

@@ -10,7 +10,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 import txl_tf
 from txl_tf.config.training import RunOptions
 from txl_tf.runs.folder import RunConfig
-from txl_tf.scoring.metrics import Score, format_score, make_bits_record
+from txl_tf.scoring.metrics import Score
 from txl_tf.training.intervals import Interval
 from txl_tf.training.log import TrainingLog
 
@@ -185,7 +185,7 @@ def test_tensorboard_shows_the_hyper_parameters(tmp_path):
 
 def test_a_score_of_words_tells_bits_per_token_and_unknown_words():
     score = Score(total_nats=2000 * math.log(2), tokens=1000, level="word", n_unknown=420)
-    assert format_score(score, 1999) == (
+    assert score.describe(1999) == (
         "loss 1.3863 nats | bits per token 2.0000 | perplexity 4 | "
         "1,000 tokens of 1,999, 420 (42.00%) unknown"
     )
@@ -193,4 +193,5 @@ def test_a_score_of_words_tells_bits_per_token_and_unknown_words():
 
 def test_unknown_characters_are_recorded_in_bits_per_token():
     score = Score(total_nats=20 * math.log(2), tokens=10, level="char", n_unknown=3)
-    assert make_bits_record(score) == {"bpc": None, "bits_per_token": 2.0}
+    losses = score.losses
+    assert (losses["bpc"], losses["bits_per_token"]) == (None, 2.0)

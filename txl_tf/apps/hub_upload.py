@@ -14,8 +14,7 @@ from txl_tf.language_model import LanguageModel
 from txl_tf.models.quantization import get_kernel_dtype
 from txl_tf.runs.folder import EVALUATIONS_NAME, IMPORT_NAME
 from txl_tf.runs.hub_download import CARD_NAME, PREFIX, explain_hub, import_hub, is_hub_address
-from txl_tf.scoring.checkpoints import describe_span
-from txl_tf.scoring.metrics import name_measure
+from txl_tf.scoring.metrics import name_unit
 from txl_tf.version import __version__
 
 _CARD = resources.files("txl_tf.apps").joinpath("hub_card.md").read_text(encoding="utf-8")
@@ -130,7 +129,7 @@ def write_card(
         symbols=level or "id",
         cutoffs=", with an adaptive softmax" if config.cutoffs else "",
         training=_describe_training(lm),
-        span=describe_span(lm.evaluation),
+        span=lm.evaluation.describe(),
         figures=_write_figures(records, level),
     )
 
@@ -188,14 +187,14 @@ def _write_figures(records: list[dict[str, Any]], level: str | None) -> str:
 
 def _get_figure(record: dict[str, Any], level: str | None) -> tuple[str, float]:
     """Returns the result of an evaluation in the unit in which others publish it, and its name."""
-    names = ["perplexity"] if name_measure(level) == "perplexity" else ["bpc", "bits_per_token"]
+    names = ["perplexity"] if name_unit(level) == "perplexity" else ["bpc", "bits_per_token"]
     name = next(name for name in names if record.get(name) is not None)
     return name, float(record[name])
 
 
 def _describe_counting(record: dict[str, Any]) -> str:
     """Returns as text which tokens count, and with what context."""
-    parts = [describe_span(EvalConfig.from_json(record["evaluation"]))]
+    parts = [EvalConfig.from_json(record["evaluation"]).describe()]
     parts.append(f"{record['lanes']} lane{'s' * (record['lanes'] > 1)}")
     if record["stride"]:
         parts.append(f"windows that move by {record['stride']}")

@@ -113,3 +113,21 @@ class EvalConfig(ReadingConfig):
 
     def __post_init__(self) -> None:
         self._check_reading()
+
+    def describe(self) -> str:
+        """Returns segment, span and temperature as text.
+
+        >>> EvalConfig(80, 2100, clamp_len=820).describe()
+        'tgt_len 80, mem_len 2100, same_length false, clamp_len 820'
+        >>> EvalConfig(128, 1600, same_length=True, counts_self=True).describe()
+        'tgt_len 128, mem_len 1600, same_length true, counts_self true, clamp_len -1'
+        >>> EvalConfig(10, 0, temperature=1.08).describe()
+        'tgt_len 10, mem_len 0, same_length false, clamp_len -1, temperature 1.08'
+        """
+        own = ", counts_self true" if self.same_length and self.counts_self else ""
+        temperature = "" if self.temperature == 1 else f", temperature {self.temperature:g}"
+        return (
+            f"tgt_len {self.tgt_len}, mem_len {self.mem_len}, "
+            f"same_length {str(self.same_length).lower()}{own}, clamp_len {self.clamp_len}"
+            f"{temperature}"
+        )

@@ -16,7 +16,6 @@ from txl_tf.exports.saved_model import ServedModel
 from txl_tf.models.architecture import check_transformer
 from txl_tf.models.cached_model import make_cached
 from txl_tf.models.quantization import get_kernel_dtype
-from txl_tf.scoring.checkpoints import describe_span
 
 _INFO_NAME, _ASSET_NAME, _CARD_NAME = "txl_tf.json", "vocabulary.json", "README.md"
 
@@ -104,7 +103,7 @@ def _make_card(info: dict[str, Any]) -> str:
         f"- Data set: {info.get('dataset', 'unknown')}; step {info.get('step', 0):,}; "
         f"{info['parameters']:,} parameters, kernels in {info['kernel_dtype']}; "
         f"vocabulary: {symbols}.",
-        f"- It reads with {describe_span(config)}.",
+        f"- It reads with {config.describe()}.",
         f"- An empty memory is {'hidden' if info['mask_empty_memory'] else 'attended to'}.",
         "- The model imitates its training data. Its text may be wrong or offensive.",
         "",

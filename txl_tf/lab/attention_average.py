@@ -6,16 +6,14 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.config import EvalConfig, ModelConfig
-from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
+from txl_tf import LanguageModel
+from txl_tf.data import EvaluationLanes, Segment
 from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.lab.attention_reader import TERMS, AttentionReader, LayerAttention
 from txl_tf.lab.text_attention import Head
 from txl_tf.layers import left_shift
 from txl_tf.layers.attention import MASKED_SCORE
-from txl_tf.models.cached_model import make_cached
 from txl_tf.models.compilation import explain_full_memory
-from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.scoring.evaluator import choose_warm_len
 
 # The scores of a layer that are held at a time, if a segment of one lane has no more.
@@ -65,14 +63,12 @@ class AttentionAverages(NamedTuple):
         return [Head(int(layer), int(head)) for layer, head in places]
 
 
-def cut_attention_lanes(
-    config: ModelConfig, evaluation: EvalConfig, split: Tokens, *, n_targets: int
-) -> EvaluationLanes:
+def cut_attention_lanes(lm: LanguageModel, split: Tokens, *, n_targets: int) -> EvaluationLanes:
     """Cuts a split into few enough lanes for the scores of a segment to fit in memory."""
-    tgt_len, span = evaluation.tgt_len, evaluation.span
-    n_scores = config.n_head * tgt_len * (span.mem_len + tgt_len)
+    tgt_len, span = lm.evaluation.tgt_len, lm.span
+    n_scores = lm.config.n_head * tgt_len * (span.mem_len + tgt_len)
     n_segments = -(-min(n_targets, len(split) - 1) // tgt_len)
-    n_lanes = max(1, min(evaluation.eval_batch_size, _MAX_SCORES // n_scores, n_segments))
+    n_lanes = max(1, min(lm.evaluation.eval_batch_size, _MAX_SCORES // n_scores, n_segments))
     warm_len = choose_warm_len(span.mem_len)
     return EvaluationLanes(split, n_lanes=n_lanes, tgt_len=tgt_len, warm_len=warm_len)
 
@@ -84,8 +80,7 @@ def count_segments(lanes: EvaluationLanes, n_targets: int) -> int:
 
 @explain_full_memory("to average the attention: try fewer lanes, or a smaller tgt_len or mem_len")
 def average_attention(
-    model: TransformerXL,
-    evaluation: EvalConfig,
+    lm: LanguageModel,
     lanes: EvaluationLanes,
     *,
     n_targets: int,
@@ -98,12 +93,12 @@ def average_attention(
     number is rounded up to whole segments of all lanes, which are those of `cut_attention_lanes`.
     `report` is called with 1 after each segment.
     """
-    span, tgt_len, resets = evaluation.span, evaluation.tgt_len, evaluation.reset_at_documents
-    cached = make_cached(model, evaluation)
-    reader = AttentionReader(cached, sum_by_distance, resets=resets, jit=jit)
+    span, tgt_len = lm.span, lm.evaluation.tgt_len
+    resets = lm.evaluation.reset_at_documents
+    reader = AttentionReader(lm, sum_by_distance, resets=resets, jit=jit)
     segments = lanes.read(0, count_segments(lanes, n_targets))
     n_read, n_keys = 0, span.mem_len + tgt_len
-    total = np.zeros((model.config.n_layer, 1 + len(TERMS), model.config.n_head, n_keys))
+    total = np.zeros((lm.config.n_layer, 1 + len(TERMS), lm.config.n_head, n_keys))
     for segment, sums in reader.read(segments, n_warm=lanes.n_warm):
         if sums is not None:
             total += np.stack(sums)

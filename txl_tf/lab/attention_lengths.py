@@ -8,10 +8,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from txl_tf.config import EvalConfig
+from txl_tf import LanguageModel
 from txl_tf.data.lanes.training_lanes import Tokens, store_tokens
-from txl_tf.models.segment_model import SegmentModel
-from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.metrics import Score
 
 
@@ -49,44 +47,37 @@ def choose_lengths(initial: int, evaluated: int, limit: int | None = None) -> li
 
 
 def measure_attention_lengths(
-    model: SegmentModel,
-    config: EvalConfig,
+    lm: LanguageModel,
     split: Tokens,
     lengths: Sequence[int],
     *,
-    initial: int,
     max_tokens: int,
-    has_windows: bool = False,
     report: Callable[[], object] = lambda: None,
 ) -> AttentionLengths:
     """Evaluates a model with memories, or in windows, of several lengths, on the same tokens.
 
-    Only `mem_len` of the config is changed, or `tgt_len` for windows, which have no memory. The
-    length of training, `initial`, is added to the others. At most `max_tokens` are scored, rounded
-    up to whole segments of all lanes. `report` is called after each length.
+    Only `mem_len` of its evaluation is changed; of a model that was trained without memory, only
+    `tgt_len`, for windows. The length of its training is added to the others. At most `max_tokens`
+    are scored, rounded up to whole segments of all lanes. `report` is called after each length.
     """
+    has_windows = not lm.training.mem_len
+    initial = lm.training.mem_len or lm.training.tgt_len
     lengths = sorted({*lengths, initial})
     scores = []
     for length in lengths:
-        of_length = dataclasses.replace(config, mem_len=length)
-        if has_windows:
-            of_length = dataclasses.replace(config, tgt_len=length, mem_len=0, same_length=False)
-        evaluator = Evaluator(model, of_length, jit="auto")
-        score = _score_windows if has_windows else score_tokens
-        scores.append(score(evaluator, split, max_tokens))
+        if has_windows:  # the last half of each counts
+            config = dataclasses.replace(
+                lm.evaluation, tgt_len=length, mem_len=0, same_length=False
+            )
+            evaluator = lm.make_evaluator(evaluation=config)
+            first = store_tokens(split, 0, max_tokens + 1)  # so all windows have equal targets
+            score = evaluator.score_lanes(evaluator.cut_lanes(first, stride=max(1, length // 2)))
+        else:
+            config = dataclasses.replace(lm.evaluation, mem_len=length)
+            evaluator = lm.make_evaluator(evaluation=config)
+            lanes = evaluator.cut_lanes(split)
+            n_segments = -(-max_tokens // (lanes.n_lanes * lanes.tgt_len))
+            score = evaluator.score_lanes(lanes, max_segments=n_segments)
+        scores.append(score)
         report()
     return AttentionLengths(lengths, scores, initial)
-
-
-def score_tokens(evaluator: Evaluator, split: Tokens, max_tokens: int) -> Score:
-    """Returns the score of at most `max_tokens`, rounded up to whole segments of all lanes."""
-    lanes = evaluator.cut_lanes(split)
-    n_segments = -(-max_tokens // (lanes.n_lanes * evaluator.config.tgt_len))
-    return evaluator.score_lanes(lanes, max_segments=n_segments)
-
-
-def _score_windows(evaluator: Evaluator, split: Tokens, max_tokens: int) -> Score:
-    """Returns the score of the first tokens in windows, of which the last half counts."""
-    first = store_tokens(split, 0, max_tokens + 1)  # so windows of all lengths have equal targets
-    stride = max(1, evaluator.config.tgt_len // 2)
-    return evaluator.score_lanes(evaluator.cut_lanes(first, stride=stride))

@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from keras import ops
 
-from txl_tf.data.lanes.evaluation_lanes import Segment
-from txl_tf.layers.attention import Visibility, shift_padded
+from txl_tf import LanguageModel
+from txl_tf.data import Segment
+from txl_tf.layers import shift_padded
+from txl_tf.layers.attention import Visibility
 from txl_tf.layers.fused.fused_attention import Heads
 from txl_tf.layers.memory import clear_rows
-from txl_tf.models.cached_model import CachedModel, CachedState
+from txl_tf.models.cached_model import CachedState, make_cached
 from txl_tf.models.compilation import compile_function
 
 TERMS = ("a", "b", "c", "d")  # in the order of section 3.3
@@ -42,22 +44,23 @@ class AttentionReader:
 
     def __init__(
         self,
-        cached: CachedModel,
+        lm: LanguageModel,
         reduce: Callable[[int, LayerAttention, Segment], Any],
         *,
         finish: Callable[[list[Any], tf.Tensor, Segment], Any] = lambda kept, hidden, segment: kept,
         has_terms: bool = True,
+        mask_empty_memory: bool = False,
         resets: bool = False,
         jit: str | None = None,
     ):
-        self._cached = cached
+        self._cached = make_cached(lm.model, lm.evaluation, mask_empty_memory=mask_empty_memory)
         self._reduce = reduce
         self._finish = finish
         self._has_terms = has_terms
         self._resets = resets
         self._steps: list[Any] = [self._skip, self._observe]
         if jit is not None:
-            dtype = cached.model.compute_dtype
+            dtype = lm.model.compute_dtype
             self._steps = [compile_function(step, jit, dtype) for step in self._steps]
 
     def read(

@@ -9,12 +9,13 @@ import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from txl_tf.data.text.vocabulary import CHARACTER_LEVELS, Vocabulary
+from txl_tf.data import Vocabulary
 from txl_tf.lab.attention_average import AttentionAverages
 from txl_tf.lab.attention_reader import TERMS
 from txl_tf.lab.report import format_row, make_figure, write_report
 from txl_tf.lab.shown_tokens import name_symbol
 from txl_tf.lab.text_attention import Head, HeadAttention
+from txl_tf.scoring.metrics import name_unit
 from txl_tf.scoring.text_report import show_symbol
 
 _ARRAYS_NAME = "attention.npz"
@@ -140,7 +141,7 @@ class AttentionReport(NamedTuple):
             [name_symbol(vocabulary, token) for token in stretch.ids.tolist()],
             max_distance,
             f"Attention of targets {first:,} to {last:,} of split {split}",
-            are_characters=vocabulary is not None and vocabulary.level in CHARACTER_LEVELS,
+            are_characters=vocabulary is not None and name_unit(vocabulary.level) == "bpc",
         )
         yield "attention-of-heads.png", figure
 

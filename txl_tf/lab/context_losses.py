@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.config import EvalConfig
+from txl_tf import LanguageModel, UserError
 from txl_tf.data.lanes.training_lanes import Tokens
-from txl_tf.errors import UserError
 from txl_tf.models.cached_model import SegmentReader
-from txl_tf.models.segment_model import SegmentModel
 from txl_tf.scoring.segment_loop import FrozenReader, cut_rows, score_segments
 
 # Limits of a batch: scores of one head, and tokens.
@@ -48,22 +46,20 @@ class ContextReader:
     a learned row for each place, longer contexts are cut off at the number of rows.
 
     Args:
-        model: The model.
-        config: The segment length and the span.
+        lm: The model, with the segment length and the span.
         max_context: The longest context to read.
         jit: How much of the model XLA compiles; one of `JIT_MODES`.
     """
 
-    def __init__(
-        self, model: SegmentModel, config: EvalConfig, max_context: int, *, jit: str = "auto"
-    ):
+    def __init__(self, lm: LanguageModel, max_context: int, *, jit: str = "auto"):
+        config = lm.evaluation
         self._tgt_len, self._mem_len = config.tgt_len, config.mem_len
         self._max_context = max_context
         if not config.mem_len:
-            self._max_context = min(max_context, model.config.max_places or max_context)
+            self._max_context = min(max_context, lm.config.max_places or max_context)
             self._tgt_len = self._max_context
         self._reader = _LastTargetReader(
-            model, config, max_len=self._tgt_len, mask_empty_memory=True, jit=jit
+            lm.model, config, max_len=self._tgt_len, mask_empty_memory=True, jit=jit
         )
         longest = min(self._reader.cached.max_len_without_memory, math.isqrt(_MAX_SCORES))
         self._longest_whole = longest if config.mem_len else self._max_context

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.data import Vocabulary
 from txl_tf.scoring.text_report import show_symbol
 
 # Characters that a page cannot show get their picture, and those without a picture U+FFFD.

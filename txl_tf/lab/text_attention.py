@@ -9,16 +9,13 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.config import EvalConfig, ModelConfig
-from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
+from txl_tf import LanguageModel, UserError
+from txl_tf.config import ModelConfig
+from txl_tf.data import EvaluationLanes, Segment
 from txl_tf.data.lanes.training_lanes import StoredTokens, Tokens, store_tokens
-from txl_tf.errors import UserError
 from txl_tf.generation.text_encoder import TextEncoder
 from txl_tf.lab.attention_reader import TERMS, AttentionReader, LayerAttention
-from txl_tf.language_model import LanguageModel
 from txl_tf.models.architecture import check_transformer
-from txl_tf.models.cached_model import CachedModel, make_cached
-from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.scoring.evaluator import choose_warm_len
 from txl_tf.scoring.text_report import show_symbol
 
@@ -123,13 +120,13 @@ def read_attention(
     config, vocabulary = lm.config, lm.vocabulary
     check_transformer(config, "an analysis of attention")
     ids = TextEncoder(vocabulary, config.n_token).encode(text)
-    cached = make_cached(lm.model, lm.evaluation, mask_empty_memory=mask_empty_memory)
     chosen_layers = _choose("layers", layers, config.n_layer)
     chosen_heads = _choose("heads", heads, config.n_head)
     if not len(ids):
         raise UserError("`text` must have at least one token. Received: none")
     pairs = [Head(layer, head) for layer in chosen_layers for head in chosen_heads]
-    found = read_heads(cached, StoredTokens(np.append(ids, ids[:1])), pairs)  # any last target
+    tokens = StoredTokens(np.append(ids, ids[:1]))  # with any last target
+    found = read_heads(lm, tokens, pairs, mask_empty_memory=mask_empty_memory)
     shape = (len(chosen_layers), len(chosen_heads), len(ids), len(ids))
     symbols = None
     if vocabulary is not None:
@@ -146,42 +143,37 @@ def read_attention(
 
 
 def read_stretch(
-    model: TransformerXL,
-    evaluation: EvalConfig,
-    split: Tokens,
-    heads: Sequence[Head],
-    *,
-    start: int,
-    length: int,
+    lm: LanguageModel, split: Tokens, heads: Sequence[Head], *, start: int, length: int
 ) -> HeadAttention:
     """Returns the attention of heads over a stretch of a split (paper, appendix D, figure 6).
 
     The first of its `length` targets has the position `start`, at least 1. The text before fills
     the memory, in the segments of a single lane.
     """
-    first_query, tgt_len = start - 1, evaluation.tgt_len
-    begin = max(0, first_query - choose_warm_len(evaluation.mem_len)) // tgt_len * tgt_len
+    first_query, tgt_len = start - 1, lm.evaluation.tgt_len
+    begin = max(0, first_query - choose_warm_len(lm.span.mem_len)) // tgt_len * tgt_len
     found = read_heads(
-        make_cached(model, evaluation),
+        lm,
         store_tokens(split, begin, start + length),
         heads,
         first_query=first_query - begin,
-        resets=evaluation.reset_at_documents,
+        resets=lm.evaluation.reset_at_documents,
     )
     return found._replace(first_key=begin + found.first_key)
 
 
 def read_heads(
-    cached: CachedModel,
+    lm: LanguageModel,
     text: StoredTokens,
     heads: Sequence[Head],
     *,
     first_query: int = 0,
+    mask_empty_memory: bool = False,
     resets: bool = False,
 ) -> HeadAttention:
     """Reads a text from an empty memory; returns the attention from `first_query` on."""
-    n_queries, mem_len = len(text) - 1, cached.span.mem_len
-    tgt_len = min(cached.tgt_len, n_queries)
+    n_queries, mem_len = len(text) - 1, lm.span.mem_len
+    tgt_len = min(lm.evaluation.tgt_len, n_queries)
     n_skipped = first_query // tgt_len
     first_key = max(0, n_skipped * tgt_len - mem_len)
     n_rows, n_columns = n_queries - first_query, n_queries - first_key
@@ -195,7 +187,7 @@ def read_heads(
     arrays, visible = np.zeros(shape, np.float32), np.zeros(shape[2:], bool)
     rows_of_layer = [
         [row for row, head in enumerate(heads) if head.layer == layer]
-        for layer in range(cached.model.config.n_layer)
+        for layer in range(lm.config.n_layer)
     ]
 
     def reduce(layer: int, attention: LayerAttention, _: Segment) -> tuple[tf.Tensor, tf.Tensor]:
@@ -206,7 +198,7 @@ def read_heads(
         return is_seen, tf.stack(parts)  # (1 + 4, heads, T, S)
 
     lanes = EvaluationLanes(text, n_lanes=1, tgt_len=tgt_len)
-    reader = AttentionReader(cached, reduce, resets=resets)
+    reader = AttentionReader(lm, reduce, mask_empty_memory=mask_empty_memory, resets=resets)
     for index, (_, kept) in enumerate(reader.read(lanes, n_warm=n_skipped)):
         if kept is None:
             continue

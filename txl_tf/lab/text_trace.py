@@ -6,14 +6,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.config import EvalConfig
-from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
+from txl_tf import LanguageModel
+from txl_tf.data import EvaluationLanes, Segment
 from txl_tf.data.lanes.training_lanes import StoredTokens
 from txl_tf.lab.attention_reader import AttentionReader, LayerAttention
 from txl_tf.lab.text_attention import Head
-from txl_tf.models.cached_model import make_cached
 from txl_tf.models.compilation import explain_full_memory
-from txl_tf.models.transformer_xl import TransformerXL
 
 _ADVICE = "to read the text: try a smaller --tgt_len or --mem_len"
 
@@ -27,8 +25,7 @@ class TextTracer:
     @explain_full_memory(_ADVICE)
     def __init__(
         self,
-        model: TransformerXL,
-        evaluation: EvalConfig,
+        lm: LanguageModel,
         heads: Sequence[Head],
         *,
         n_alternatives: int = 5,
@@ -37,11 +34,17 @@ class TextTracer:
     ):
         self.heads = heads
         self.mask_empty_memory = mask_empty_memory
-        self._cached = make_cached(model, evaluation, mask_empty_memory=mask_empty_memory)
-        self._n_alternatives = min(n_alternatives, model.config.n_token)
-        self._n_keys = min(n_keys, evaluation.mem_len + evaluation.tgt_len)
+        self._model = lm.model
+        self._evaluation = lm.evaluation
+        self._n_alternatives = min(n_alternatives, lm.config.n_token)
+        self._n_keys = min(n_keys, lm.evaluation.mem_len + lm.evaluation.tgt_len)
         self._reader = AttentionReader(
-            self._cached, self._reduce, finish=self._finish, has_terms=False, jit="none"
+            lm,
+            self._reduce,
+            finish=self._finish,
+            has_terms=False,
+            mask_empty_memory=mask_empty_memory,
+            jit="none",
         )
 
     @explain_full_memory(_ADVICE)
@@ -65,7 +68,7 @@ class TextTracer:
             in_memory: (n - 1, K) float32, the weight of all tokens before the segment of token i.
             empty: (n - 1, K) float32, the weight of the empty memory.
         """
-        tgt_len, mem_len = self._cached.tgt_len, self._cached.span.mem_len
+        tgt_len, mem_len = self._evaluation.tgt_len, self._evaluation.mem_len
         lanes = EvaluationLanes(StoredTokens(ids), n_lanes=1, tgt_len=tgt_len)
         parts = []
         for index, (segment, found) in enumerate(self._reader.read(lanes)):
@@ -89,17 +92,17 @@ class TextTracer:
         return {
             "keys": top.indices,
             "weights": top.values,
-            "in_memory": tf.reduce_sum(weights[..., : self._cached.span.mem_len], axis=-1),
+            "in_memory": tf.reduce_sum(weights[..., : self._evaluation.mem_len], axis=-1),
             "empty": tf.maximum(1 - tf.reduce_sum(weights, axis=-1), 0.0),
         }
 
     def _finish(self, kept: list[Any], hidden: tf.Tensor, segment: Segment) -> dict[str, tf.Tensor]:
-        cached, config = self._cached, self._cached.model.config
+        config, temperature = self._model.config, self._evaluation.temperature
         mean = sum(weights for _, weights in kept) / (config.n_layer * config.n_head)
         parts = [self._find_keys(mean[None]), *(part for part, _ in kept)]
-        log_probs = cached.model.log_probs(hidden)[0]  # (T, V)
-        if cached.temperature != 1:
-            log_probs = tf.nn.log_softmax(log_probs / cached.temperature)
+        log_probs = self._model.log_probs(hidden)[0]  # (T, V)
+        if temperature != 1:
+            log_probs = tf.nn.log_softmax(log_probs / temperature)
         own = tf.gather(log_probs, segment.targets[0], batch_dims=1)
         top = tf.math.top_k(log_probs, self._n_alternatives)
         return {

@@ -20,8 +20,10 @@ from txl_tf.programs.cli.run_flags import (
     define_ema_flag,
     define_records_flag,
     define_run_flags,
+    open_chosen_run,
     open_run_records,
 )
+from txl_tf.runs.folder import read_run_config
 
 _OTHERWISE = "as the run is evaluated"
 
@@ -66,6 +68,8 @@ def show_attention(options: flags.FlagValues) -> None:
     out = choose_out(options, options.run, "attention")
     check_figures()
     records = open_run_records(options.run, options.data_dir, options.split)
+    found = read_run_config(options.run)
+    evaluation = override_evaluation(found.evaluation, options)
 
     from txl_tf.data.files import check_folder, is_remote
     from txl_tf.lab.attention_average import (
@@ -76,46 +80,36 @@ def show_attention(options: flags.FlagValues) -> None:
     from txl_tf.lab.attention_report import AttentionReport
     from txl_tf.lab.text_attention import parse_heads, place_stretch, read_stretch
     from txl_tf.models.architecture import check_transformer
-    from txl_tf.models.transformer_xl import TransformerXL
     from txl_tf.progress import Bar
-    from txl_tf.runs.checkpoint_files import read_step
-    from txl_tf.runs.checkpoint_reader import load_choice
-    from txl_tf.runs.folder import read_run_config
-    from txl_tf.scoring.checkpoints import check_data, describe_evaluation
+    from txl_tf.scoring.evaluator import describe_evaluation
 
-    config = read_run_config(options.run)
-    evaluation = override_evaluation(config.evaluation, options)
-    config = dataclasses.replace(config, evaluation=evaluation)
-    check_transformer(config.model, "an analysis of attention")
-    heads = parse_heads(options.heads or [], config.model)
+    check_transformer(found.model, "an analysis of attention")
+    heads = parse_heads(options.heads or [], found.model)
     if is_remote(out):
         raise UserError(f"`--out` must be a folder on this machine. Received: {out}")
     check_folder(out)
-    check_data(records, config, model_dir=options.run, split=options.split)
     split = records.split(options.split)
     start = place_stretch(len(split), options.start, options.length)
-    model = TransformerXL(config.model, dtype="float32")
-    checkpoint, is_averaged = load_choice(
-        model, options.run, options.checkpoint, use_ema=options.use_ema
-    )
+    config = dataclasses.replace(found, evaluation=evaluation)
+    lm = open_chosen_run(options, config=config, records=records, split=options.split)
 
     n_targets = options.tokens
-    lanes = cut_attention_lanes(config.model, evaluation, split, n_targets=n_targets)
+    lanes = cut_attention_lanes(lm, split, n_targets=n_targets)
     print(f"Reading {options.split} with {describe_evaluation(evaluation, lanes)}.")
     n_segments = count_segments(lanes, n_targets)
     with Bar("attention", total=n_segments, unit="segment") as bar:
         averages = average_attention(
-            model, evaluation, lanes, n_targets=n_targets, jit=options.jit, report=bar.update
+            lm, lanes, n_targets=n_targets, jit=options.jit, report=bar.update
         )
     heads = heads or averages.find_widest_heads()
-    stretch = read_stretch(model, evaluation, split, heads, start=start, length=options.length)
+    stretch = read_stretch(lm, split, heads, start=start, length=options.length)
     settings = {
         "run": options.run,
-        "dataset": config.dataset,
+        "dataset": lm.dataset,
         "split": options.split,
-        "checkpoint": checkpoint,
-        "step": read_step(checkpoint),
-        "is_averaged": is_averaged,
+        "checkpoint": lm.checkpoint,
+        "step": lm.step,
+        "is_averaged": lm.is_averaged,
         "evaluation": evaluation.to_json(),
         "lanes": lanes.n_lanes,
         "warm_len": lanes.warm_len,

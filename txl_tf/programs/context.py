@@ -26,11 +26,12 @@ from txl_tf.programs.cli.run_flags import (
     define_ema_flag,
     define_records_flag,
     define_run_flag,
+    open_chosen_run,
     open_run_records,
 )
 from txl_tf.progress import Bar
 from txl_tf.runs.folder import read_run_config, read_run_vocabulary
-from txl_tf.scoring.metrics import name_measure
+from txl_tf.scoring.metrics import name_unit
 
 if TYPE_CHECKING:
     from txl_tf.data.lanes.training_lanes import Tokens
@@ -109,10 +110,9 @@ def _measure_contexts(options: flags.FlagValues) -> "ContextReport":
         find_effective_length,
         summarize_losses,
     )
-    from txl_tf.language_model import load
-    from txl_tf.runs.checkpoint_files import find_checkpoint
 
-    _check_group(options.run, records, options.split)
+    _check_group(options.run)
+    split = records.split(options.split)
     if is_remote(out):
         raise UserError(f"`{out}` must be a folder on this machine: pass --out")
     with explain_errors(f"`{out}` cannot be created", OSError):
@@ -120,12 +120,13 @@ def _measure_contexts(options: flags.FlagValues) -> "ContextReport":
     names = [os.path.basename(path.rstrip("/")) or path for path in options.run]
     if len(set(names)) < len(names):
         names = options.run
-    checkpoints, models = {}, {}
-    for name, path in zip(names, options.run, strict=True):
-        checkpoints[name] = find_checkpoint(path, options.checkpoint)
-        models[name] = load(path, checkpoint=checkpoints[name], use_ema=options.use_ema)
-    split, data = records.split(options.split), f"{records.dataset}, split {options.split}"
-    measure = name_measure(records.vocabulary.level)
+    models = {
+        name: open_chosen_run(options, path, records=records, split=options.split)
+        for name, path in zip(names, options.run, strict=True)
+    }
+    checkpoints = {name: lm.checkpoint for name, lm in models.items()}
+    data = f"{records.dataset}, split {options.split}"
+    measure = name_unit(records.vocabulary.level)
     positions = draw_positions(len(split), lengths[-1], options.positions, options.seed)
     n_targets = len(positions)
     losses = _compute_losses(models, split, positions, lengths)
@@ -177,7 +178,7 @@ def _compute_losses(
     with Bar("contexts", total=total, unit="token", unit_scale=True) as bar:
         for name, lm in models.items():
             bar.set_postfix_str(name)
-            reader = ContextReader(lm.model, lm.evaluation, lengths[-1])
+            reader = ContextReader(lm, lengths[-1])
             losses[name] = compute_losses(reader, split, positions, lengths, report=bar.update)
     return losses
 
@@ -192,21 +193,17 @@ def _measure_attention_lengths(
     """Returns the scores of a run with memories, or in windows, of several lengths."""
     from txl_tf.lab.attention_lengths import choose_lengths, measure_attention_lengths
 
-    has_windows = not lm.training.mem_len
-    initial = lm.training.tgt_len if has_windows else lm.training.mem_len
+    initial = lm.training.mem_len or lm.training.tgt_len
     if not lengths:
-        evaluated = 0 if has_windows else lm.evaluation.mem_len
+        evaluated = lm.evaluation.mem_len if lm.training.mem_len else 0
         lengths = choose_lengths(initial, evaluated, lm.config.max_places)
     total = len({*lengths, initial})
     with Bar(f"{name}, attention lengths", total=total, unit="length") as bar:
         return measure_attention_lengths(
-            lm.model,
-            lm.evaluation,
+            lm,
             records.split(options.split),
             lengths,
-            initial=initial,
             max_tokens=options.eval_tokens,
-            has_windows=has_windows,
             report=bar.update,
         )
 
@@ -224,18 +221,14 @@ def _read_numbers(
     return numbers
 
 
-def _check_group(paths: Sequence[str], records: "Records", split: str) -> None:
-    """Raises a `UserError` if the runs cannot be compared on the split."""
-    from txl_tf.scoring.checkpoints import check_data
-
+def _check_group(paths: Sequence[str]) -> None:
+    """Raises a `UserError` if the runs cannot be compared."""
     if len(set(paths)) < len(paths):
         raise UserError(f"each `run` may be given once. Received: {', '.join(paths)}")
     first = read_run_vocabulary(paths[0]), read_run_config(paths[0]).model.n_token
-    for path in paths:
-        config = read_run_config(path)
-        if (read_run_vocabulary(path), config.model.n_token) != first:
+    for path in paths[1:]:
+        if (read_run_vocabulary(path), read_run_config(path).model.n_token) != first:
             raise UserError(
                 f"`{path}` has another vocabulary than `{paths[0]}`: "
                 "their losses cannot be compared"
             )
-        check_data(records, config, model_dir=path, split=split)

@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import json
 import sys
-from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -31,14 +30,10 @@ from txl_tf.programs.cli.run_flags import (
     define_precision_flag,
     define_records_flag,
     define_run_flags,
+    open_chosen_run,
     open_run_records,
 )
-from txl_tf.runs.folder import RunConfig, read_run_config, read_run_vocabulary
-
-if TYPE_CHECKING:
-    from txl_tf.data.records.reading import Records
-    from txl_tf.models.segment_model import SegmentModel
-    from txl_tf.scoring.dynamic_evaluation import AdaptingReader
+from txl_tf.runs.folder import RunConfig, read_run_config
 
 SOTA = "sota"
 _DYNAMIC = "dynamic_"  # the prefix of the flags of dynamic evaluation
@@ -112,42 +107,20 @@ def evaluate_run(options: flags.FlagValues) -> None:
 
     choose_run(options)
     records = open_run_records(options.run, options.data_dir, options.split)
-
-    from txl_tf.models.architecture import check_transformer, make_model
-    from txl_tf.models.quantization import quantize
-    from txl_tf.scoring.checkpoints import (
-        check_data,
-        describe_evaluation,
-        format_report,
-        load_checkpoint,
-        make_report,
-        score_checkpoint,
-    )
-    from txl_tf.scoring.evaluator import Evaluator
-    from txl_tf.scoring.metrics import warn_of_unknown
-
     found = read_run_config(options.run)
     preset, base = choose_preset(options.preset, found)
     config = dataclasses.replace(found, evaluation=_choose_evaluation(options, base))
-    default = "test" if "test" in records.splits else "valid"
-    split = options.split or default
-    check_data(records, config, model_dir=options.run, split=split)
+    dynamic = choose_dynamic_config(options)
+    split = options.split or ("test" if "test" in records.splits else "valid")
+
+    from txl_tf.programs.cli.evaluation import evaluate_lanes
+    from txl_tf.scoring.evaluator import describe_evaluation
+
+    lm = open_chosen_run(options, config=config, records=records, split=split)
     say = functools.partial(print, file=sys.stderr if options.json else sys.stdout)
-    if read_run_vocabulary(options.run) is None:
+    if lm.vocabulary is None:
         say(f"{options.run} has no vocabulary: its ids are assumed to be those of the records.")
-    model = make_model(config.model)
-    checkpoint = load_checkpoint(model, options.run, options.checkpoint, use_ema=options.use_ema)
-    if options.precision != "float32":
-        check_transformer(config.model, "quantization")
-        model = quantize(model, options.precision)
-        checkpoint = checkpoint._replace(precision=options.precision)
-    evaluator = Evaluator(
-        model,
-        config.evaluation,
-        vocabulary=records.vocabulary,
-        jit=options.jit,
-        reader=_make_reader(options, model, config.evaluation, records),
-    )
+    evaluator = lm.make_evaluator(records, dynamic=dynamic, jit=options.jit)
     lanes = evaluator.cut_lanes(
         records.split(split),
         warm_len=options.warm_len,
@@ -157,25 +130,15 @@ def evaluate_run(options: flags.FlagValues) -> None:
     if lanes.n_lanes < config.evaluation.eval_batch_size:
         say(f"Split {split} has only {lanes.n_lanes} segments: that many lanes are used.")
     say(f"Scoring {split} with {describe_evaluation(config.evaluation, lanes)}.")
-    is_shipped = is_pretrained(options.run)
-    if is_shipped:
+    if is_pretrained(options.run):
         say("The score is not recorded: nothing is written into the package.")
-    outcome = score_checkpoint(
-        evaluator,
-        lanes,
-        checkpoint,
-        model_dir=None if is_shipped else options.run,
-        split=split,
-        max_segments=options.max_segments,
+    evaluation = evaluate_lanes(
+        lm, records, split, evaluator, lanes, max_segments=options.max_segments
     )
-    warn_of_unknown(outcome.score, records.vocabulary)
     if options.json:
-        report = make_report(
-            outcome, records, preset, model_dir=options.run, dataset=config.dataset
-        )
-        print(json.dumps(report))
+        print(json.dumps(evaluation.make_report(preset)))
     else:
-        print(*format_report(outcome, records, preset), sep="\n")
+        print(*evaluation.format_table(preset), sep="\n")
 
 
 def _choose_evaluation(options: flags.FlagValues, base: EvalConfig) -> EvalConfig:
@@ -186,21 +149,6 @@ def _choose_evaluation(options: flags.FlagValues, base: EvalConfig) -> EvalConfi
     if options.dynamic and options.lanes is None:
         evaluation = dataclasses.replace(evaluation, eval_batch_size=1)
     return evaluation
-
-
-def _make_reader(
-    options: flags.FlagValues, model: "SegmentModel", config: EvalConfig, records: "Records"
-) -> "AdaptingReader | None":
-    """Returns the reader whose weights learn; `None` if the flags ask for none."""
-    if not options.dynamic:
-        return None
-    dynamic = choose_dynamic_config(options)
-    if not dynamic.learning_rate:
-        print("With a learning rate of 0 the evaluation is static.", file=sys.stderr)
-        return None
-    from txl_tf.scoring.dynamic_evaluation import make_adapting_reader
-
-    return make_adapting_reader(model, config, dynamic, records, jit=options.jit)
 
 
 def check_dynamic_flags(options: flags.FlagValues) -> None:
@@ -215,10 +163,16 @@ def check_dynamic_flags(options: flags.FlagValues) -> None:
         raise flags.Error("--stride cannot be used with --dynamic, which reads a text once")
 
 
-def choose_dynamic_config(options: flags.FlagValues) -> DynamicConfig:
-    """Returns the settings of dynamic evaluation that the flags choose."""
+def choose_dynamic_config(options: flags.FlagValues) -> DynamicConfig | None:
+    """Returns the settings of dynamic evaluation that the flags choose; `None` for a static one."""
+    if not options.dynamic:
+        return None
     base = DynamicConfig(options.dynamic_rule or "rms")
-    return reraise_as_flag_error(override, base, options, prefix=_DYNAMIC)
+    config = reraise_as_flag_error(override, base, options, prefix=_DYNAMIC)
+    if not config.learning_rate:
+        print("With a learning rate of 0 the evaluation is static.", file=sys.stderr)
+        return None
+    return config
 
 
 def _check_stride(options: flags.FlagValues) -> None:

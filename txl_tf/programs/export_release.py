@@ -9,7 +9,12 @@ from absl import flags
 
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
-from txl_tf.programs.cli.run_flags import choose_run, define_ema_flag, define_run_flags
+from txl_tf.programs.cli.run_flags import (
+    choose_run,
+    define_ema_flag,
+    define_run_flags,
+    open_chosen_run,
+)
 
 
 def main(argv: list[str] = sys.argv) -> int:
@@ -32,21 +37,13 @@ def export_release(options: flags.FlagValues) -> None:
     choose_run(options)
 
     from txl_tf.models.architecture import check_transformer
-    from txl_tf.models.transformer_xl import TransformerXL
     from txl_tf.release.weights import export_data, export_model
-    from txl_tf.runs.checkpoint_files import read_step
-    from txl_tf.runs.checkpoint_reader import load_choice
-    from txl_tf.runs.folder import read_run_config, read_run_vocabulary
 
-    config, vocabulary = read_run_config(options.run), read_run_vocabulary(options.run)
-    check_transformer(config.model, "the 2019 release")
-    model = TransformerXL(config.model, dtype="float32")
-    checkpoint, is_averaged = load_choice(
-        model, options.run, options.checkpoint, use_ema=options.use_ema
-    )
-    path = export_model(options.out, model, step=read_step(checkpoint))
-    weights = "averaged weights" if is_averaged else "weights"
-    print(f"Wrote {path}: the {weights} of {checkpoint}, without the state of the optimizer.")
-    if vocabulary is not None:
-        export_data(options.out, vocabulary, config.model, config.dataset)
+    lm = open_chosen_run(options)
+    check_transformer(lm.config, "the 2019 release")
+    path = export_model(options.out, lm.model, step=lm.step)
+    weights = "averaged weights" if lm.is_averaged else "weights"
+    print(f"Wrote {path}: the {weights} of {lm.checkpoint}, without the state of the optimizer.")
+    if lm.vocabulary is not None:
+        export_data(options.out, lm.vocabulary, lm.config, lm.dataset)
         print(f"Wrote {options.out}/data: corpus-info.json and vocabulary.json, but no pickle.")

@@ -29,6 +29,7 @@ from txl_tf.programs.cli.run_flags import (
     define_precision_flag,
     define_run_flags,
     define_seed_flags,
+    open_chosen_run,
 )
 
 if TYPE_CHECKING:
@@ -99,7 +100,6 @@ def generate_text(options: flags.FlagValues) -> None:
     choose_run(options)
     prompts = [] if options.interactive else _read_prompts(options)
 
-    import txl_tf
     from txl_tf.data.text.wikitext import (
         check_wikitext,
         is_wikitext,
@@ -107,7 +107,7 @@ def generate_text(options: flags.FlagValues) -> None:
         tokenize_wikitext,
     )
 
-    lm = txl_tf.load(options.run, checkpoint=options.checkpoint, precision=options.precision)
+    lm = open_chosen_run(options)
     if lm.vocabulary is None:
         raise UserError(f"`{options.run}` has no vocabulary: it cannot encode texts")
     is_readable = is_wikitext(lm.vocabulary.symbols) and not options.raw

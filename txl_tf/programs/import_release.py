@@ -153,7 +153,7 @@ def _describe_release(release: "Release") -> None:
 
 def _describe_evaluation(config: EvalConfig, release: "Release", name: str | None) -> None:
     """Prints how the run will be evaluated, and where these settings come from."""
-    from txl_tf.scoring.checkpoints import describe_evaluation
+    from txl_tf.scoring.evaluator import describe_evaluation
 
     if release.evaluation:
         origin = "stated in its folder"

@@ -24,10 +24,12 @@ from txl_tf.programs.cli.run_flags import (
     define_precision_flag,
     define_records_flag,
     define_run_flags,
+    open_chosen_run,
     open_run_records,
 )
 
 if TYPE_CHECKING:
+    from txl_tf.data.records.reading import Records
     from txl_tf.language_model import LanguageModel
 
 _MAX_BYTES = 2**28
@@ -81,18 +83,19 @@ def write_page(options: flags.FlagValues) -> None:
     from txl_tf.lab.pages.text_page import make_text_page
     from txl_tf.lab.text_attention import Head, parse_heads
     from txl_tf.lab.text_trace import TextTracer
-    from txl_tf.language_model import load
     from txl_tf.models.architecture import check_transformer
     from txl_tf.progress import Bar
-    from txl_tf.scoring.metrics import format_score
 
-    lm = load(options.run, checkpoint=options.checkpoint, precision=options.precision)
+    records = None
+    if options.split:
+        records = open_run_records(options.run, options.data_dir, options.split)
+    lm = open_chosen_run(options, records=records, split=options.split)
     check_transformer(lm.config, "an analysis of attention")
     lm.evaluation = override_evaluation(lm.evaluation, options)
     heads = sorted(set(parse_heads(options.heads or [], lm.config)))
     if options.heads is None:
         heads = [Head(*index) for index in np.ndindex(lm.config.n_layer, lm.config.n_head)]
-    source, ids = _read_split(options, lm) if options.split else _read_text(options, lm)
+    source, ids = _read_split(options, lm, records) if records else _read_text(options, lm)
     n_alternatives = min(options.alternatives, lm.config.n_token)
     n_keys = min(options.keys, lm.evaluation.mem_len + lm.evaluation.tgt_len)
     n_bytes = (len(heads) + 1) * (3 * n_keys + 1) + 6 * n_alternatives  # of a token, about
@@ -104,8 +107,7 @@ def write_page(options: flags.FlagValues) -> None:
             "allowed: choose fewer --heads, --keys, --alternatives or --tokens"
         )
     tracer = TextTracer(
-        lm.model,
-        lm.evaluation,
+        lm,
         heads,
         n_alternatives=options.alternatives,
         n_keys=options.keys,
@@ -114,17 +116,14 @@ def write_page(options: flags.FlagValues) -> None:
     with Bar("reading", total=len(ids) - 1, unit="token", leave=False) as bar:
         score, page = make_text_page(lm, options.run, tracer, ids, source, report=bar.update)
     write_text(options.out, page)
-    print(f"{source}: {format_score(score)}")
+    print(f"{source}: {score.describe()}")
     print(f"Wrote {options.out}, {len(page.encode()) / 1e6:,.1f} MB")
 
 
-def _read_split(options: flags.FlagValues, lm: "LanguageModel") -> tuple[str, np.ndarray]:
+def _read_split(
+    options: flags.FlagValues, lm: "LanguageModel", records: "Records"
+) -> tuple[str, np.ndarray]:
     """Returns the name of a stretch of a split, and its ids, (n,) int32."""
-    from txl_tf.runs.folder import read_run_config
-    from txl_tf.scoring.checkpoints import check_data
-
-    records = open_run_records(options.run, options.data_dir, options.split)
-    check_data(records, read_run_config(options.run), model_dir=options.run, split=options.split)
     tokens, start = records.split(options.split), options.start
     _check_start(start, len(tokens), f"split {options.split}")
     stop = min(start + options.tokens, len(tokens))

@@ -28,6 +28,7 @@ from txl_tf.programs.cli.run_flags import (
     define_records_flag,
     define_run_flags,
     define_seed_flags,
+    open_chosen_run,
     open_run_records,
 )
 from txl_tf.progress import Bar
@@ -125,21 +126,16 @@ def show_samples(options: flags.FlagValues) -> None:
     records = open_run_records(options.run, options.data_dir, options.split)
 
     from txl_tf.data.files import write_json, write_text
-    from txl_tf.language_model import load
     from txl_tf.models.architecture import check_transformer
-    from txl_tf.runs.folder import read_run_config
-    from txl_tf.scoring.checkpoints import check_data, describe_span
 
-    config = read_run_config(options.run)
-    check_transformer(config.model, "generation")
-    check_data(records, config, model_dir=options.run, split=options.split)
     tokens = records.split(options.split)
     starts = draw_starts(len(tokens), options)
-    lm = load(options.run, checkpoint=options.checkpoint, precision=options.precision)
+    lm = open_chosen_run(options, records=records, split=options.split)
+    check_transformer(lm.config, "generation")
     job = Job(
         run=options.run,
         step=lm.step,
-        span=describe_span(lm.evaluation),
+        span=lm.evaluation.describe(),
         dataset=records.dataset,
         level=records.vocabulary.level,
         split=options.split,

@@ -11,7 +11,12 @@ from absl import flags
 from txl_tf.errors import require_extra
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
-from txl_tf.programs.cli.run_flags import choose_run, define_precision_flag, define_run_flags
+from txl_tf.programs.cli.run_flags import (
+    choose_run,
+    define_precision_flag,
+    define_run_flags,
+    open_chosen_run,
+)
 
 
 def main(argv: list[str] = sys.argv) -> int:
@@ -48,10 +53,9 @@ def serve_run(options: flags.FlagValues) -> None:
     choose_run(options)
     with require_extra("serve", "the server"):
         from txl_tf.apps.server.http_app import HttpApp
-    import txl_tf
     from txl_tf.apps.server.model_service import ModelService
 
-    lm = txl_tf.load(options.run, checkpoint=options.checkpoint, precision=options.precision)
+    lm = open_chosen_run(options)
     name = options.name or os.path.basename(os.path.abspath(options.run))
     app = HttpApp(
         ModelService(lm, name),

@@ -107,10 +107,8 @@ def list_spans(options: flags.FlagValues) -> list[AttentionSpan]:
 
 def load_run(model_dir: str, config: ModelConfig) -> "TransformerXL":
     """Returns the model of a run, with the weights of its newest checkpoint."""
+    from txl_tf.language_model import load
     from txl_tf.models.architecture import check_transformer
-    from txl_tf.models.transformer_xl import TransformerXL
-    from txl_tf.runs.checkpoint_files import find_checkpoint
-    from txl_tf.runs.checkpoint_reader import load_weights
     from txl_tf.runs.folder import read_run_config
 
     own = read_run_config(model_dir).model
@@ -122,6 +120,4 @@ def load_run(model_dir: str, config: ModelConfig) -> "TransformerXL":
         raise UserError(
             f"`{model_dir}` has another model than the checkpoint: {'; '.join(differences)}"
         )
-    model = TransformerXL(own, dtype="float32")
-    load_weights(model, find_checkpoint(model_dir, "newest"))
-    return model
+    return load(model_dir, checkpoint="newest").model

@@ -25,6 +25,7 @@ import os
 import re
 import secrets
 import shlex
+import sys
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -299,6 +300,17 @@ def find_other_splits(model_dir: str, records: Records) -> list[str]:
     """Returns the splits of records that differ from those that a run was trained with."""
     known = _read_data(model_dir).get("checksums", {}) if knows_data(model_dir) else {}
     return [name for name, found in records.checksums.items() if known.get(name, found) != found]
+
+
+def warn_of_other_split(model_dir: str, records: Records, split: str) -> None:
+    """Prints a warning if a split of a run's own records has other tokens than in its training."""
+    is_own = os.path.abspath(records.data_dir) == os.path.abspath(name_records(model_dir))
+    if is_own and split in find_other_splits(model_dir, records):
+        print(
+            f"warning: `{records.data_dir}` was made again since `{model_dir}` was trained: split "
+            f"{split} holds other records",
+            file=sys.stderr,
+        )
 
 
 def knows_data(model_dir: str) -> bool:

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from txl_tf.config import EvalConfig
+from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, SlidingWindows
 from txl_tf.data.lanes.training_lanes import Tokens
+from txl_tf.data.records.reading import Records
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.models.compilation import explain_full_memory
@@ -25,6 +26,40 @@ def choose_warm_len(reach: int) -> int:
     than four memory lengths back changed the mean loss by less than 1e-5 nats (docs/evaluation.md).
     """
     return 4 * reach
+
+
+def check_records(records: Records, model: ModelConfig, config: EvalConfig, split: str) -> None:
+    """Checks that a split exists and fits a model and an evaluation."""
+    if records.n_token != model.n_token:
+        raise UserError(
+            f"the model has {model.n_token} symbols; the records in {records.data_dir} have "
+            f"{records.n_token}"
+        )
+    records.split(split)  # raises if there is none
+    if config.reset_at_documents:
+        check_documents(records, split)
+
+
+def check_documents(records: Records, split: str) -> None:
+    """Checks that a split exists and has document boundaries."""
+    records.split(split)  # raises if there is none
+    if not records.n_documents(split):
+        raise UserError(
+            "`reset_at_documents` needs a data set with document boundaries; "
+            f"{records.data_dir} has none in split {split}"
+        )
+
+
+def describe_evaluation(config: EvalConfig, lanes: EvaluationLanes | None = None) -> str:
+    """Returns the settings of an evaluation as text, and how lanes start if they are known.
+
+    >>> describe_evaluation(EvalConfig(80, 2100, clamp_len=820, eval_batch_size=2))
+    'tgt_len 80, mem_len 2100, same_length false, clamp_len 820, 2 lanes'
+    """
+    n_lanes = config.eval_batch_size
+    counting = lanes.describe() if lanes is not None else f"{n_lanes} lane{'s' * (n_lanes > 1)}"
+    reset = ", reset_at_documents true" if config.reset_at_documents else ""
+    return f"{config.describe()}, {counting}{reset}"
 
 
 class Evaluator:

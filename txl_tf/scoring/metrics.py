@@ -61,8 +61,51 @@ class Score:
         """The exponential of the mean loss; NaN if no token was scored."""
         return compute_perplexity(self.nats_per_token)
 
+    @property
+    def losses(self) -> dict[str, float | None]:
+        """The mean loss in all units, by their names in records and TensorBoard.
+
+        The bits are called `bpc` if tokens are characters; with unknown ones, it is `None`.
+        """
+        bits = {"bpc": self.bpc} if self.level in CHARACTER_LEVELS else {}
+        if self.bpc is None:
+            bits["bits_per_token"] = self.bits_per_token
+        return {"loss_nats": self.nats_per_token, **bits, "perplexity": self.perplexity}
+
+    def to_json(self) -> dict[str, float | None]:
+        """Returns losses, tokens and unknown tokens, for records."""
+        unknown = {"unknown_tokens": self.n_unknown, "unknown_share": self.unknown_share}
+        return {**self.losses, "tokens": self.tokens, **unknown}
+
+    def describe(self, n_tokens: int | None = None) -> str:
+        """Returns the score on one line, with the tokens of the split if not all were scored."""
+        cut = "" if n_tokens is None else f" of {n_tokens:,}"
+        bits = "bits per token" if self.bpc is None else "bpc"
+        unknown = f", {self.describe_unknown()} unknown" if self.n_unknown else ""
+        return (
+            f"loss {self.nats_per_token:.4f} nats | {bits} {self.bits_per_token:.4f} | "
+            f"perplexity {self.perplexity:.5g} | {self.tokens:,.0f} tokens{cut}{unknown}"
+        )
+
+    def describe_unit(self) -> str:
+        """Returns the loss in the unit in which results at its vocabulary level are published.
+
+        >>> Score(total_nats=30.0, tokens=10, level="word").describe_unit()
+        'perplexity 20.086'
+        """
+        unit = name_unit(self.level)
+        if unit == "perplexity":
+            return f"{unit} {self.perplexity:.5g}"
+        return f"{'bits per token' if self.n_unknown else unit} {self.bits_per_token:.4f}"
+
+    def describe_unknown(self) -> str:
+        """Returns the number and the share of unknown tokens; "-" if they are not known."""
+        return (
+            "-" if self.unknown_share is None else f"{self.n_unknown:,} ({self.unknown_share:.2%})"
+        )
+
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {format_score(self)}>"
+        return f"<{type(self).__name__}: {self.describe()}>"
 
     def __add__(self, other: Self) -> Self:
         names = [field.name for field in fields(self) if field.name != "level"]
@@ -88,44 +131,18 @@ def compute_perplexity(nats: float) -> float:
     return math.exp(min(nats, 700.0))
 
 
-def name_measure(level: str | None) -> str:
+def name_unit(level: str | None) -> str:
     """Returns the unit in which results at a vocabulary level are published."""
-    units = {"word": "perplexity", "byte": "bpc", "char": "bpc"}
-    return units.get(level or "", "bits per token")
+    if level in CHARACTER_LEVELS:
+        return "bpc"
+    return "perplexity" if level == "word" else "bits per token"
 
 
-def name_bits(level: str | None) -> str:
-    """Returns the name of the bits per token in records.
-
-    >>> name_bits("byte"), name_bits("word"), name_bits(None)
-    ('bpc', 'bits_per_token', 'bits_per_token')
-    """
-    return "bpc" if level in CHARACTER_LEVELS else "bits_per_token"
-
-
-def make_bits_record(score: Score) -> dict[str, float | None]:
-    """Returns the bits of a score by name; with unknown characters `bpc` is `None`."""
-    record = {"bpc": score.bpc} if score.level in CHARACTER_LEVELS else {}
-    return record if score.bpc is not None else {**record, "bits_per_token": score.bits_per_token}
-
-
-def make_unknown_record(score: Score) -> dict[str, float | None]:
-    """Returns the number and the share of unknown tokens, for records."""
-    return {"unknown_tokens": score.n_unknown, "unknown_share": score.unknown_share}
-
-
-def format_unknown(score: Score) -> str:
-    """Returns the number and the share of unknown tokens as text."""
-    if score.unknown_share is None:
-        return "-"
-    return f"{score.n_unknown:,} ({score.unknown_share:.2%})"
-
-
-def describe_unknown(score: Score, symbol: str | None) -> str:
+def explain_unknown(score: Score, symbol: str | None) -> str:
     """Returns the warning about a score with tokens that are the symbol for unknown ones."""
     return (
-        f"{format_unknown(score)} of {score.tokens:,} scored tokens are {symbol}: their loss says "
-        "how well the model predicts that a token is unknown, not which token it is, so it is "
+        f"{score.describe_unknown()} of {score.tokens:,} scored tokens are {symbol}: their loss "
+        "says how well the model predicts that a token is unknown, not which token it is, so it is "
         "lower than with a larger vocabulary; bits per byte and bits per character are left out"
     )
 
@@ -133,41 +150,4 @@ def describe_unknown(score: Score, symbol: str | None) -> str:
 def warn_of_unknown(score: Score, vocabulary: Vocabulary) -> None:
     """Prints a warning to the standard error if any scored token is unknown."""
     if score.n_unknown:
-        print(f"warning: {describe_unknown(score, vocabulary.unknown)}", file=sys.stderr)
-
-
-def name_losses(score: Score) -> dict[str, float | None]:
-    """Returns the mean loss in all units, by their names in logs and TensorBoard."""
-    return {
-        "loss_nats": score.nats_per_token,
-        **make_bits_record(score),
-        "perplexity": score.perplexity,
-    }
-
-
-def make_score_record(score: Score) -> dict[str, float | None]:
-    """Returns losses, tokens and unknown tokens of a score, for records."""
-    return {**name_losses(score), "tokens": score.tokens, **make_unknown_record(score)}
-
-
-def format_score(score: Score, n_tokens: int | None = None) -> str:
-    """Returns a score as one line of text, with the tokens of the split if not all were scored."""
-    cut = "" if n_tokens is None else f" of {n_tokens:,}"
-    bits = "bits per token" if score.bpc is None else "bpc"
-    unknown = f", {format_unknown(score)} unknown" if score.n_unknown else ""
-    return (
-        f"loss {score.nats_per_token:.4f} nats | {bits} {score.bits_per_token:.4f} | "
-        f"perplexity {score.perplexity:.5g} | {score.tokens:,.0f} tokens{cut}{unknown}"
-    )
-
-
-def format_measure(score: Score) -> str:
-    """Returns a score in the unit in which results at its vocabulary level are published.
-
-    >>> format_measure(Score(total_nats=30.0, tokens=10, level="word"))
-    'perplexity 20.086'
-    """
-    name = name_measure(score.level)
-    if name == "perplexity":
-        return f"{name} {score.perplexity:.5g}"
-    return f"{'bits per token' if score.n_unknown else name} {score.bits_per_token:.4f}"
+        print(f"warning: {explain_unknown(score, vocabulary.unknown)}", file=sys.stderr)

@@ -3,7 +3,7 @@
 import time
 
 from txl_tf.progress import Bar
-from txl_tf.scoring.metrics import Score, format_measure
+from txl_tf.scoring.metrics import Score
 
 
 class ScoreBar(Bar):
@@ -25,4 +25,4 @@ class ScoreBar(Bar):
         if not score.tokens:
             return "filling the memory"
         speed = score.tokens / self.seconds
-        return f"{format_measure(score)}, {speed:,.0f} tokens/s"
+        return f"{score.describe_unit()}, {speed:,.0f} tokens/s"

@@ -1,32 +1,27 @@
 """The report of text scores, as a table or as JSON lines."""
 
 import json
-import math
 from typing import Any
 
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.scoring.metrics import (
-    format_unknown,
-    make_bits_record,
-    make_unknown_record,
-    name_bits,
-)
+from txl_tf.scoring.metrics import name_unit
 from txl_tf.scoring.text_chunks import TextName
 from txl_tf.scoring.text_scores import TextScore, TextTotals
 
 TOTAL = "total"
-_WIDTHS = {
-    "tokens": 12,
-    "unknown": 20,
-    "nats": 14,
-    "nats/token": 10,
-    "bpc": 10,
-    "bits/token": 10,
-    "perplexity": 11,
-    "bits/byte": 9,
-    "word perplexity": 15,
+# The name of each column, its width, the format of its numbers, and their name in JSON.
+_COLUMNS = {
+    "tokens": (12, ",", "tokens"),
+    "unknown": (20, "", "unknown"),
+    "nats": (14, ",.2f", "total_nats"),
+    "nats/token": (10, ".4f", "nats_per_token"),
+    "bpc": (10, ".4f", "bpc"),
+    "bits/token": (10, ".4f", "bits_per_token"),
+    "perplexity": (11, ".5g", "perplexity"),
+    "bits/byte": (9, ".4f", "bits_per_byte"),
+    "word perplexity": (15, ".5g", "word_perplexity"),
 }
-_LEFT_OUT = "- unknown"  # instead of a result that texts with unknown tokens do not have
+_LEFT_OUT = ("bpc", "bits/byte")  # results that texts with unknown tokens do not have
 
 
 class Table:
@@ -34,14 +29,14 @@ class Table:
 
     def __init__(self, unit: str, vocabulary: Vocabulary):
         self._unit = unit
-        bits = "bpc" if name_bits(vocabulary.level) == "bpc" else "bits/token"
+        bits = "bpc" if name_unit(vocabulary.level) == "bpc" else "bits/token"
         unknown = ("unknown",) if vocabulary.unknown is not None else ()
         rest = ("nats", "nats/token", bits, "perplexity", "bits/byte", "word perplexity")
         self._columns = ("tokens", *unknown, *rest)
 
     def format_head(self) -> str:
         """Returns the row of column names."""
-        return "  ".join([*(f"{name:>{_WIDTHS[name]}}" for name in self._columns), self._unit])
+        return "  ".join([*(f"{name:>{_COLUMNS[name][0]}}" for name in self._columns), self._unit])
 
     def format_text(self, name: TextName, score: TextTotals) -> str:
         """Returns the row of a text."""
@@ -53,19 +48,14 @@ class Table:
         return self._format_row(total, f"{TOTAL} ({self._unit}s: {n_texts:,})")
 
     def _format_row(self, score: TextTotals, label: str) -> str:
-        none = _LEFT_OUT if score.n_unknown else "-"
-        values = {
-            "tokens": f"{score.tokens:,}",
-            "unknown": format_unknown(score),
-            "nats": f"{score.total_nats:,.2f}",
-            "nats/token": _format(score.nats_per_token, ".4f", "-"),
-            "bpc": _format(score.bpc, ".4f", none),
-            "bits/token": _format(score.bits_per_token, ".4f", "-"),
-            "perplexity": _format(score.perplexity, ".5g", "-"),
-            "bits/byte": _format(score.bits_per_byte, ".4f", none),
-            "word perplexity": _format(score.word_perplexity, ".5g", "-"),
-        }
-        return "  ".join([*(f"{values[name]:>{_WIDTHS[name]}}" for name in self._columns), label])
+        measures = score.to_json() | {"unknown": score.describe_unknown()}
+        cells = []
+        for name in self._columns:
+            width, rule, key = _COLUMNS[name]
+            none = "- unknown" if score.n_unknown and name in _LEFT_OUT else "-"
+            value = measures[key]
+            cells.append(f"{none if value is None else format(value, rule):>{width}}")
+        return "  ".join([*cells, label])
 
 
 class JsonLines:
@@ -77,11 +67,11 @@ class JsonLines:
 
     def format_text(self, name: TextName, score: TextTotals) -> str:
         """Returns the line of a text; a `TextScore` adds its symbols and their losses."""
-        record = {
+        record: dict[str, Any] = {
             "kind": self._unit,
             "source": name.source,
             "number": name.number,
-            **_make_record(score),
+            **score.to_json(),
         }
         if isinstance(score, TextScore):
             n_unscored = len(score.ids) - len(score.nats)
@@ -91,7 +81,7 @@ class JsonLines:
 
     def format_total(self, n_texts: int, total: TextTotals) -> str:
         """Returns the line of the total."""
-        return json.dumps({"kind": TOTAL, "texts": n_texts, **_make_record(total)})
+        return json.dumps({"kind": TOTAL, "texts": n_texts, **total.to_json()})
 
 
 def show_symbol(vocabulary: Vocabulary, symbol_id: int) -> str:
@@ -107,33 +97,3 @@ def show_symbol(vocabulary: Vocabulary, symbol_id: int) -> str:
     if character.isascii() and character.isprintable():
         return character
     return ascii(character)[1:-1]
-
-
-def _format(value: float | None, rule: str, none: str) -> str:
-    return none if value is None or _is_nan(value) else format(value, rule)
-
-
-def _make_record(score: TextTotals) -> dict[str, Any]:
-    record = {
-        "tokens": score.tokens,
-        **make_unknown_record(score),
-        "total_nats": score.total_nats,
-        "nats_per_token": score.nats_per_token,
-        **make_bits_record(score),
-        "perplexity": score.perplexity,
-        "bytes": score.n_bytes,
-        "bits_per_byte": score.bits_per_byte,
-        "words": score.n_words,
-        "word_perplexity": score.word_perplexity,
-    }
-    return replace_nans(record)
-
-
-def replace_nans(record: dict[str, Any]) -> dict[str, Any]:
-    """Returns the measures of a text for JSON, which has no NaN."""
-    return {name: None if _is_nan(value) else value for name, value in record.items()}
-
-
-def _is_nan(value: float | None) -> bool:
-    """Returns whether a mean is over no token."""
-    return value is not None and math.isnan(value)

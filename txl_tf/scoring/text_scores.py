@@ -45,6 +45,23 @@ class TextTotals(Score):
         """The exponential of the loss per word in nats; `None` if there are no words."""
         return compute_perplexity(self.total_nats / self.n_words) if self.n_words else None
 
+    def to_json(self) -> dict[str, float | None]:
+        """Returns all measures, for JSON lines: `None` stands for a mean over no token."""
+        losses = self.losses
+        measures = {
+            "tokens": self.tokens,
+            "unknown_tokens": self.n_unknown,
+            "unknown_share": self.unknown_share,
+            "total_nats": self.total_nats,
+            "nats_per_token": losses.pop("loss_nats"),
+            **losses,
+            "bytes": self.n_bytes,
+            "bits_per_byte": self.bits_per_byte,
+            "words": self.n_words,
+            "word_perplexity": self.word_perplexity,
+        }
+        return replace_nans(measures)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class TextScore(TextTotals):
@@ -62,6 +79,14 @@ class TextScore(TextTotals):
 
     def __add__(self, other: TextTotals) -> Any:
         return TextTotals(0.0, 0, None, 0) + self + other
+
+
+def replace_nans(measures: dict[str, Any]) -> dict[str, Any]:
+    """Returns the measures of a text for JSON, which has no NaN: `None` instead."""
+    return {
+        name: None if value is not None and math.isnan(value) else value
+        for name, value in measures.items()
+    }
 
 
 class Text:

@@ -32,8 +32,7 @@ from txl_tf.runs.folder import (
     update_training,
     write_run_options,
 )
-from txl_tf.scoring.checkpoints import check_documents
-from txl_tf.scoring.evaluator import Evaluator
+from txl_tf.scoring.evaluator import Evaluator, check_documents
 from txl_tf.scoring.metrics import Score
 from txl_tf.training.averages import use_averages
 from txl_tf.training.checkpoint import Checkpointer, share_run_id

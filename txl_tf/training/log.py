@@ -20,7 +20,7 @@ from txl_tf.data.files import access_path, append_json_line, drop_lines_after
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
 from txl_tf.runs.checkpoint_files import find_best, list_losses
 from txl_tf.runs.folder import EVENTS_NAME, LOG_NAME, VALIDATION_NAME, RunConfig
-from txl_tf.scoring.metrics import Score, format_score, make_score_record, name_bits, name_losses
+from txl_tf.scoring.metrics import Score
 from txl_tf.training.intervals import Interval
 
 
@@ -117,7 +117,7 @@ class TrainingLog:
             good = interval.is_good
             nats = float(interval.nats[good].sum())
             score = Score(nats, int(interval.tokens[good].sum()), self._level)
-            losses = name_losses(score)
+            losses = score.losses
             record["grad_norm"] = float(interval.grad_norm[good][-1])
         self._write_scalars("train", interval.step, "train", record)
         self._write_scalars("train", interval.step, "loss", losses)
@@ -128,7 +128,7 @@ class TrainingLog:
     def _format(self, record: dict[str, Any]) -> str:
         parts = [f"step {record['step']}/{self.train_steps}"]
         if "loss_nats" in record:
-            bits = name_bits(self._level)
+            bits = "bpc" if "bpc" in record else "bits_per_token"
             parts += [
                 f"loss {record['loss_nats']:.4f}",
                 f"{bits.replace('_', ' ')} {record[bits]:.4f}",
@@ -145,7 +145,7 @@ class TrainingLog:
 
     def write_validation(self, step: int, score: Score, sample: str | None = None) -> None:
         """Writes the score of an evaluation, and a sample in Markdown, for TensorBoard."""
-        self._write_scalars("validation", step, "loss", name_losses(score))
+        self._write_scalars("validation", step, "loss", score.losses)
         if sample is not None:
             writer = self._events["validation"]
             with access_path(self._events_path), writer.as_default(step=step):
@@ -194,12 +194,12 @@ class Validation:
     def add(self, step: int, score: Score) -> str:
         """Adds a score and returns a line of text about it."""
         assert self._lanes is not None
-        record = {"step": step, "split": self._split, **make_score_record(score)}
+        record = {"step": step, "split": self._split, **score.to_json()}
         counting = {"lanes": self._lanes.n_lanes, "warm_len": self._lanes.warm_len}
         append_json_line(self._path, record | counting)
         self._losses[step] = score.nats_per_token
         best = " | best" if self.best_step == step else ""
-        found = f"{format_score(score)} | {self._lanes.describe()}{best}"
+        found = f"{score.describe()} | {self._lanes.describe()}{best}"
         return f"{self._split} at step {step}: {found}"
 
     @property

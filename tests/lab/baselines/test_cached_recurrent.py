@@ -126,7 +126,8 @@ def test_sliding_windows_begin_with_an_empty_state(model):
 @pytest.mark.parametrize("context_len", slow_after(1, [13, 3]))
 def test_exact_contexts_are_windows(model, context_len):
     ids, positions = make_ids(40, batch=1)[0], np.array([13, 20, 39])
-    found = ContextReader(model, EVALUATION, context_len).read(Text(ids), positions, context_len)
+    lm = txl_tf.LanguageModel(model, None, EVALUATION)
+    found = ContextReader(lm, context_len).read(Text(ids), positions, context_len)
     expected = [list_nats(model, ids[at - context_len : at + 1])[-1] for at in positions]
     np.testing.assert_allclose(found, expected, **TOLERANCE)
 
@@ -145,7 +146,7 @@ def test_a_span_of_attention_is_refused_by_all_that_read(model):
     readings = [
         lambda: make_cached_model(model, evaluation.span, TGT_LEN),
         lambda: Evaluator(model, evaluation),
-        lambda: ContextReader(model, evaluation, 9),
+        lambda: ContextReader(lm, 9),
         lambda: lm.score([make_ids()[0]]),
     ]
     for read in readings:

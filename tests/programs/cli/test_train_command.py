@@ -212,7 +212,7 @@ def test_an_evaluation_by_a_preset_keeps_the_model_of_the_run(records, tmp_path,
     config = RunConfig("words", model, TrainConfig(), EvalConfig())
     make_run_folder(str(tmp_path / "run"), config, records.vocabulary)
     seen = []
-    evaluate = "txl_tf.scoring.checkpoints.evaluate_checkpoints"
+    evaluate = "txl_tf.programs.cli.evaluation.evaluate_checkpoints"
     monkeypatch.setattr(evaluate, lambda _, config, **kwargs: seen.append(config))
     arguments = ("--do_train=false", "--do_eval", f"--model_dir={tmp_path / 'run'}")
     options = read_flags(*arguments, "--preset=wt103_base", data_dir=records.data_dir)

@@ -12,8 +12,7 @@ from txl_tf.errors import UserError
 from txl_tf.generation.session import decode_added
 from txl_tf.generation.stops import match_case
 from txl_tf.generation.text_encoder import TextEncoder
-from txl_tf.scoring.text_report import replace_nans
-from txl_tf.scoring.text_scores import TextScore
+from txl_tf.scoring.text_scores import TextScore, replace_nans
 
 _MAX_PROGRAMS = 64
 _MEASURES = (
@@ -70,7 +69,8 @@ class ServedTexts:
         def list_choices(is_last: bool) -> list[Choice]:
             choices = []
             for row, ids in enumerate(session.added):
-                new, has_ended = ids[n_before[row] :], bool(session.ended[row]) and max_tokens > 0
+                new = np.asarray(ids)[n_before[row] :]  # the prompts are ids
+                has_ended = bool(session.ended[row]) and max_tokens > 0
                 text = self._decode_stable(before[row], new, has_ended, is_last)
                 reason = ("stop" if has_ended else "length") if is_last else None
                 choices.append(Choice(text[n_shown[row] :], len(new), reason))

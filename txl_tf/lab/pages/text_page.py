@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from txl_tf.data.text.vocabulary import CHARACTER_LEVELS, Vocabulary
-from txl_tf.errors import UserError
+from txl_tf import LanguageModel, UserError
+from txl_tf.data import Vocabulary
 from txl_tf.lab.pages.html_page import escape, make_html, name_text_class, read_asset
 from txl_tf.lab.shown_tokens import CONTINUED, name_symbol, show_tokens
 from txl_tf.lab.text_attention import Head
 from txl_tf.lab.text_trace import TextTracer
-from txl_tf.language_model import LanguageModel
 from txl_tf.models.quantization import get_kernel_dtype
-from txl_tf.scoring.checkpoints import describe_span
-from txl_tf.scoring.metrics import Score, format_score, sum_losses
+from txl_tf.scoring.metrics import Score, name_unit, sum_losses
 
 _N_COLORS = 9
 _BODY, _STYLE, _SCRIPT = (read_asset(f"text_page.{kind}") for kind in ("html", "css", "js"))
@@ -45,10 +43,10 @@ def make_text_page(
     trace = tracer.trace(ids, report=report)
     nats, vocabulary = trace["nats"], lm.vocabulary
     score = sum_losses(nats, ids[1:], vocabulary)
-    facts = [("score", format_score(score))]
+    facts = [("score", score.describe())]
     if not is_framed:
         empty = "" if tracer.mask_empty_memory else ", empty memory attended to"
-        span = f"{describe_span(lm.evaluation)}, {get_kernel_dtype(lm.model)}{empty}"
+        span = f"{lm.evaluation.describe()}, {get_kernel_dtype(lm.model)}{empty}"
         facts = [("run", f"{run}, step {lm.step:,}"), ("span", span), ("text", source), *facts]
     record, arrays = _collect(trace, ids, vocabulary)
     if tracer.mask_empty_memory:
@@ -56,7 +54,7 @@ def make_text_page(
     record |= {"heads": ["mean", *map(str, tracer.heads)], "tgt_len": lm.evaluation.tgt_len}
     if choice is not None:
         record["choice"] = f"token={choice[0]}&head={choice[1]}"
-    bits_of_color = 1 if score.level in CHARACTER_LEVELS else 2
+    bits_of_color = 1 if name_unit(score.level) == "bpc" else 2
     body = _BODY.format(
         swatches=_make_swatches(bits_of_color),
         kind=name_text_class(score.level),

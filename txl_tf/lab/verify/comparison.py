@@ -14,6 +14,7 @@ from unittest import mock
 import keras
 import numpy as np
 
+from txl_tf import TransformerXL
 from txl_tf.config import AttentionSpan, ModelConfig
 from txl_tf.lab.verify import reference
 from txl_tf.lab.verify.reference import LayerTrace, SegmentTrace
@@ -24,7 +25,6 @@ from txl_tf.layers.attention import (
     score_position,
     sum_values,
 )
-from txl_tf.models.transformer_xl import TransformerXL
 
 # Differences of float32 from float64, relative to the largest value of a term: up to 1e-6 for
 # models with D = 1024. Errors add up over several terms, and from layer to layer.

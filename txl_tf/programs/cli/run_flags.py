@@ -8,6 +8,7 @@ import shlex
 import sys
 from glob import glob
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
@@ -26,6 +27,9 @@ from txl_tf.pretrained import DEFAULT, find_pretrained, is_pretrained
 from txl_tf.programs.cli.flags import OUTPUT, define_flag, define_second_name, suggest
 from txl_tf.quiet_start import check_backend
 from txl_tf.runs.folder import CONFIG_NAME, find_run_data, read_run_config
+
+if TYPE_CHECKING:
+    from txl_tf.language_model import LanguageModel
 
 CHECKPOINT_HELP = (
     "Checkpoint to read: newest; best, by the evaluations during training; a step; a name in the "
@@ -75,6 +79,20 @@ def choose_run(options: flags.FlagValues, *, or_saved_model: bool = False) -> No
     for run in found:
         check_run(run, or_saved_model=or_saved_model)
     options["run"].value = found if is_group else found[0]
+
+
+def open_chosen_run(
+    options: flags.FlagValues, run: str | None = None, **others: Any
+) -> "LanguageModel":
+    """Opens the run that `choose_run` chose, or one of several, with the weights of the flags.
+
+    TensorFlow is loaded. The other arguments are those of `txl_tf.language_model.open_run`.
+    """
+    from txl_tf.language_model import open_run
+
+    names = ("checkpoint", "use_ema", "precision")
+    weights: dict[str, Any] = {name: options[name].value for name in names if name in options}
+    return open_run(run or options.run, **weights, **others)
 
 
 def _find_default_run() -> str:

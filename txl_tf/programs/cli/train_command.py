@@ -163,7 +163,7 @@ def _choose_sampler(
 def _evaluate(
     options: flags.FlagValues, run_options: RunOptions, records: Records, config: RunConfig
 ) -> None:
-    from txl_tf.scoring.checkpoints import evaluate_checkpoints
+    from txl_tf.programs.cli.evaluation import evaluate_checkpoints
 
     evaluate_checkpoints(
         records,
