@@ -10,19 +10,22 @@ from served_files import closed_url, serve, server  # noqa: F401
 
 from txl_tf.quiet_start import hide_remarks
 
-# Programs that tests start find the environment as it was.
-with mock.patch.dict(os.environ):
-    hide_remarks()
-    import tensorflow as tf
 
-# The workers of pytest-xdist share the cores: more threads would wait for each other.
-tf.config.threading.set_intra_op_parallelism_threads(1)
+def pytest_configure(config):
+    if config.getoption("numprocesses", None):
+        return  # this process only starts those of pytest-xdist, which run the tests
+    # Programs that tests start find the environment as it was.
+    with mock.patch.dict(os.environ):
+        hide_remarks()
+        import tensorflow as tf
 
-# Two logical CPUs stand in for two devices. This must come before tensorflow starts its devices, so
-# before any test module is imported; everything else still runs on the first one.
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
+    # The processes of pytest-xdist share the cores: more threads would wait for each other.
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    # Two logical CPUs stand in for two devices. This must come before tensorflow starts its
+    # devices, so before any test module is imported; everything else still runs on the first one.
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
 
 
 # Tracing makes many objects, and Python would search all that tensorflow has imported for cycles
@@ -46,11 +49,15 @@ def free_memory():
 # same devices would be taken for each other's.
 @pytest.fixture(scope="session")
 def two_replicas():
+    import tensorflow as tf
+
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
 @pytest.fixture(scope="session")
 def one_replica():
+    import tensorflow as tf
+
     return tf.distribute.MirroredStrategy(["CPU:0"])
 
 
