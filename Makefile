@@ -36,9 +36,9 @@ WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 PYTEST := $(BIN)/python -m pytest $(WORKERS)
 # The longest first: both workers end at the same time.
 MODEL_TESTS := $(addprefix tests/,training models causal_lm layers)
-USE_TESTS := $(addprefix tests/,language_model scoring generation exports lab programs)
+USE_TESTS := txl_tf $(addprefix tests/,language_model scoring generation exports lab apps examples programs)
 NO_TESTS := $(addprefix tests/,__pycache__ conftest.py extras golden helpers soak)
-OTHER_TESTS := tests/contract tests/release docs/site txl_tf \
+OTHER_TESTS := tests/contract tests/release docs/site \
 	$(filter-out tests/contract tests/release $(MODEL_TESTS) $(USE_TESTS) $(NO_TESTS),$(wildcard tests/*))
 
 # These tests compile for longer than they compute. The golden numbers, in tests/contract, are

@@ -88,7 +88,7 @@ class CausalLM(keras.Model):
         UserError: If the batch size is not that of the model, or an argument has no effect.
 
     >>> from txl_tf.config import ModelConfig
-    >>> config = ModelConfig(n_token=11, n_layer=2, d_model=6, d_embed=6, n_head=2, d_head=3,
+    >>> config = ModelConfig(n_token=11, n_layer=1, d_model=6, d_embed=6, n_head=2, d_head=3,
     ...                      d_inner=7)
     >>> lm = CausalLM(config, batch_size=2, span=AttentionSpan(mem_len=5))
     >>> lm.compile("adam")

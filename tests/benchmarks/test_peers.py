@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from places import ROOT
+from tables import slow_after
 
 from benchmarks.peers.protocol import parse_peers
 
@@ -17,7 +18,7 @@ def run_peer(name, *arguments):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", slow_after(2, NAMES))  # the last one imports TensorFlow
 def test_what_is_missing_is_told_in_one_line(name, tmp_path):
     done = run_peer(name, *([f"--source={tmp_path}"] if name == "tensorflow2019" else []), TRAIN)
     if done.returncode == 0:

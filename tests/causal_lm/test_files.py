@@ -67,8 +67,9 @@ def save_and_load(lm, path):
     return keras.saving.load_model(path)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def trained():
+    """A model after an epoch or more: some tests train it on."""
     lm = make_dropping()
     lm.fit(make_segments(), verbose=0)
     return lm

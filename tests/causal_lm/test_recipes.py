@@ -14,7 +14,7 @@ from txl_tf.errors import UserError
 from txl_tf.training import make_optimizer, train_step
 from txl_tf.training.keras_optimizer import RecipeOptimizer
 
-N_STEPS = 12
+N_STEPS = 5
 RECIPE = TrainConfig(
     optimizer="muon",
     learning_rate=0.02,

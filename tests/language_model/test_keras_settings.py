@@ -7,6 +7,7 @@ import small_encodings
 import small_lstm
 import small_model
 import tensorflow as tf
+from tables import slow_after
 
 import txl_tf
 from txl_tf.models.architecture import make_model
@@ -62,7 +63,7 @@ def test_losses_and_gradients_do_not_depend_on_floatx(name, set_dtypes):
             assert found.dtype == wanted.dtype
 
 
-@pytest.mark.parametrize("dtype", ["mixed_float16", "float64"])
+@pytest.mark.parametrize("dtype", slow_after(1, ["mixed_float16", "float64"]))
 def test_a_loaded_run_has_the_precision_that_was_asked_for(dtype, set_dtypes, tmp_path):
     evaluation = txl_tf.EvalConfig(tgt_len=5, mem_len=3)
     txl_tf.LanguageModel(small_model.make_model(), None, evaluation).save(tmp_path / "run")

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from small_language_model import WORDS, make_model
+from tables import slow_after
 
 import txl_tf
 from txl_tf.data import Vocabulary
@@ -142,7 +143,9 @@ def test_a_top_k_of_0_is_all_tokens(lm):
     assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize("make_copy", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+@pytest.mark.parametrize(
+    "make_copy", slow_after(1, [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy])
+)
 def test_a_copy_of_a_used_model_gives_the_same(lm, make_copy):
     text, (score,) = lm.generate("the", max_new_tokens=7), lm.score(["the cat"], jit="none")
     copied = make_copy(lm)

@@ -19,7 +19,13 @@ def shared(run, tmp_path_factory):
 
 
 def score(capsys, folder, data_dir):
-    arguments = [f"--run={folder}", f"--data_dir={data_dir}", "--split=valid", "--json"]
+    arguments = [
+        f"--run={folder}",
+        f"--data_dir={data_dir}",
+        "--split=valid",
+        "--json",
+        "--jit=none",
+    ]
     assert evaluate.main(["evaluate", *arguments]) == 0
     found = json.loads(capsys.readouterr().out)
     return found["loss_nats"], found["step"]
