@@ -1,7 +1,6 @@
 """A trained model with its vocabulary, which scores and generates text."""
 
 import dataclasses
-import functools
 import os
 import warnings
 from collections.abc import Iterable
@@ -60,6 +59,7 @@ class LanguageModel(GenerationMixin):
         run: The run folder that the model was loaded from; `None` if there is none.
         checkpoint: The path of the checkpoint in it.
         is_averaged: Whether the weights are the averaged ones of the checkpoint.
+        records: Open records to evaluate on, instead of those in `records_dir`.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class LanguageModel(GenerationMixin):
         run: str | None = None,
         checkpoint: str | None = None,
         is_averaged: bool = False,
+        records: Records | None = None,
     ):
         self.model = model
         self.vocabulary = vocabulary
@@ -86,6 +87,7 @@ class LanguageModel(GenerationMixin):
         self.run = run
         self.checkpoint = checkpoint
         self.is_averaged = is_averaged
+        self._records = records
         self._encoder = TextEncoder(vocabulary, model.config.n_token)
         self._generators: Recent[tuple[EvalConfig, bool], Generator] = Recent(_MOST_KEPT)
         self._scorers: Recent[tuple[Any, ...], TextScorer] = Recent(_MOST_KEPT)
@@ -119,14 +121,19 @@ class LanguageModel(GenerationMixin):
         """Replaces the weights by those of a checkpoint of the same run, chosen as by `load`.
 
         Raises:
-            UserError: If the model has no run folder, or the checkpoint cannot be read.
+            UserError: If the model has no run folder or is quantized, or the checkpoint cannot be
+                read.
         """
         if self.run is None:
             raise UserError("`load_checkpoint` needs a run folder, and the model has none")
+        if get_kernel_dtype(self.model) != "float32":
+            raise UserError("a quantized model cannot load a checkpoint: load the run anew")
         self.checkpoint, self.is_averaged = load_choice(
             self.model, self.run, checkpoint, use_ema=use_ema
         )
         self.step = read_step(self.checkpoint)
+        self._generators.clear()  # they hold products of the old weights
+        self._scorers.clear()
 
     def __getstate__(self) -> dict[str, Any]:
         # Without compiled functions, which cannot be copied.
@@ -246,9 +253,11 @@ class LanguageModel(GenerationMixin):
         """The attention span."""
         return self.evaluation.span
 
-    @functools.cached_property
+    @property
     def records(self) -> Records | None:
-        """The records to evaluate on, which are opened when they are first needed, or set."""
+        """The records to evaluate on, those of `open_run` or of the run; `None` without any."""
+        if self._records is not None:
+            return self._records
         folder = self._records_dir or (self.run and name_records(self.run))
         return open_records(folder) if folder else None
 
@@ -335,7 +344,12 @@ class LanguageModel(GenerationMixin):
         records = open_records(data_dir) if data_dir else self.records
         if records is None:
             raise UserError("the model has no records of its own: pass `data_dir`, their folder")
-        check_split(self, records, split)
+        if self.vocabulary is not None and records.vocabulary != self.vocabulary:
+            raise UserError(
+                f"`{records.data_dir}` has another vocabulary than the model. Make the records "
+                "with --vocab_file RUN/vocabulary.json"
+            )
+        check_records(records, self.config, self.evaluation, split)
         evaluation, config = self.evaluation, self._choose_dynamic(dynamic)
         if config is not None:
             evaluation = dataclasses.replace(evaluation, eval_batch_size=1)
@@ -435,36 +449,27 @@ def open_run(
     config = config or read_run_config(folder)
     if precision != "float32":
         check_transformer(config.model, "quantization")
+    vocabulary = read_run_vocabulary(folder)
+    if records is not None:
+        if vocabulary is not None:  # an import may have none
+            check_vocabulary(folder, records.vocabulary)
+        check_records(records, config.model, config.evaluation, split)
+        warn_of_other_split(folder, records, split)
     lm = LanguageModel(
         make_model(config.model),
-        read_run_vocabulary(folder),
+        vocabulary,
         config.evaluation,
         dataset=config.dataset,
         training=config.training,
         run=folder,
+        records=records,
     )
-    if records is not None:
-        check_split(lm, records, split)
-        warn_of_other_split(folder, records, split)
-        lm.records = records
     lm.load_checkpoint(checkpoint, use_ema=use_ema)
     if precision != "float32":
         lm.quantize(precision)
     if is_shared:
         lm.run = None  # it is not the user's
     return lm
-
-
-def check_split(lm: LanguageModel, records: Records, split: str) -> None:
-    """Checks that a split exists and fits a model, its vocabulary and its evaluation."""
-    if lm.vocabulary is not None and records.vocabulary != lm.vocabulary:  # an import may have none
-        if lm.run is not None:
-            check_vocabulary(lm.run, records.vocabulary)  # says more
-        raise UserError(
-            f"`{records.data_dir}` has another vocabulary than the model. Make the records "
-            "with --vocab_file RUN/vocabulary.json"
-        )
-    check_records(records, lm.config, lm.evaluation, split)
 
 
 def load(

@@ -173,11 +173,19 @@ def test_all_ways_to_evaluate_give_one_number(tmp_path, capsys):
 
 
 def test_other_weights_of_a_run_are_read_into_an_open_model(run):
+    def find_products(lm):
+        lm.generate(np.arange(5), max_new_tokens=3)
+        (generator,) = lm._generators.values()  # noqa: SLF001  texts of so small a model may agree
+        return np.stack(generator.cached.positions)
+
     newest, lm = txl_tf.load(run, checkpoint="newest"), txl_tf.load(run, checkpoint=4)
+    old = find_products(lm)
     evaluator, split = lm.make_evaluator(jit="none"), open_records(run / "records").split("test")
     earlier = evaluator.score(split)
     lm.load_checkpoint(12)
     assert (lm.step, lm.checkpoint) == (12, newest.checkpoint)
+    np.testing.assert_array_equal(find_products(lm), find_products(newest))
+    assert (find_products(lm) != old).any()
     expected = newest.make_evaluator(jit="none").score(split)
     assert evaluator.score(split) == expected != earlier
     with pytest.raises(UserError, match="`load_checkpoint` needs a run folder"):

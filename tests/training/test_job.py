@@ -20,7 +20,7 @@ from txl_tf.runs.folder import (
     remember_data,
     warn_of_other_split,
 )
-from txl_tf.training.job import TrainJob, open_job
+from txl_tf.training.job import TrainJob, describe_other_records
 
 RESETTING = dataclasses.replace(
     CONFIG,
@@ -106,13 +106,13 @@ def test_other_records_that_are_accepted_are_named_and_remembered(
 def test_records_that_were_moved_are_those_of_the_run(begun, records, tmp_path):
     shutil.copytree(records.data_dir, tmp_path / "moved")
     job = TrainJob(str(begun), open_records(tmp_path / "moved"), CONFIG, RunOptions())
-    assert open_job(job).other_records is None
+    assert describe_other_records(job) is None
 
 
 def test_a_run_without_steps_takes_any_records(begun, other_records):
     shutil.rmtree(begun / "checkpoints")
     job = TrainJob(str(begun), other_records, CONFIG, RunOptions())
-    assert open_job(job).other_records is None
+    assert describe_other_records(job) is None
 
 
 def test_an_evaluation_warns_of_records_that_were_made_again(begun, records, other_records, capsys):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
+from txl_tf import LanguageModel, load
 from txl_tf.apps.beam.file_ranges import resume_documents
 from txl_tf.config import EvalConfig
 from txl_tf.data.text.documents import DocumentFinder
@@ -12,7 +13,6 @@ from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.data.text.wikitext import check_wikitext, tokenize_wikitext_bytes
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.exports.saved_model_scorer import SavedModelScorer, is_saved_model
-from txl_tf.language_model import LanguageModel, load
 from txl_tf.scoring.scorer import SCORING_BATCH_SIZE, Scorer, TextScorer
 from txl_tf.scoring.text_chunks import TextChunk, TextName, read_file, split_texts
 from txl_tf.scoring.text_scores import TextTotals

@@ -6,11 +6,11 @@ import tempfile
 from importlib import resources
 from typing import Any
 
+from txl_tf import LanguageModel
 from txl_tf.config import EvalConfig
 from txl_tf.config.stages import find_stage, make_stages
 from txl_tf.data.files import exists, read_json_lines, write_text
 from txl_tf.errors import UserError, explain_errors
-from txl_tf.language_model import LanguageModel
 from txl_tf.models.quantization import get_kernel_dtype
 from txl_tf.runs.folder import EVALUATIONS_NAME, IMPORT_NAME
 from txl_tf.runs.hub_download import CARD_NAME, PREFIX, explain_hub, import_hub, is_hub_address

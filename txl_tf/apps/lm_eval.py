@@ -9,10 +9,10 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 from lm_eval.utils import simple_parse_args_string
 
+from txl_tf import LanguageModel
 from txl_tf.data.text.vocabulary import choose_prefix
 from txl_tf.errors import UserError
 from txl_tf.generation.stops import match_case
-from txl_tf.language_model import LanguageModel
 from txl_tf.scoring.continuations import ContinuationScorer, encode_continuation
 from txl_tf.scoring.scorer import SCORING_BATCH_SIZE
 

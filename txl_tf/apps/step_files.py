@@ -8,11 +8,11 @@ import tempfile
 import keras
 import tensorflow as tf
 
+from txl_tf import LanguageModel
 from txl_tf.data.files import access_path, write_json
 from txl_tf.data.temporary_folders import check_new_folder, write_aside
 from txl_tf.errors import UserError, check_integer, explain_errors, require_extra
 from txl_tf.exports.description import describe_model
-from txl_tf.language_model import LanguageModel
 from txl_tf.layers.packed_kernel import use_product
 from txl_tf.models.architecture import check_transformer
 from txl_tf.models.cached_model import CachedModel, CachedState, make_cached
@@ -139,6 +139,9 @@ def export_step(
             f"Received: precision={precision!r}"
         )
     check_integer("batch_size", batch_size, 1)
+    if format == "onnx":
+        with require_extra("onnx", "format=onnx"):
+            from txl_tf.apps.onnx_graph import make_onnx
     evaluation = dataclasses.replace(lm.evaluation, tgt_len=tgt_len)
     cached = make_cached(lm.model, evaluation, mask_empty_memory=mask_empty_memory)
     _check_step(cached, format, precision)
@@ -146,8 +149,6 @@ def export_step(
     check_new_folder(out)
     step = TracedStep(cached, batch_size, precision)
     if format == "onnx":
-        with require_extra("onnx", "format=onnx"):
-            from txl_tf.apps.onnx_graph import make_onnx
         content = make_onnx(step.function, list(step.outputs), precision)
     else:
         content = make_litert(step, precision)

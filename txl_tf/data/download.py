@@ -64,7 +64,10 @@ def fetch(file: PublishedFile, raw_dir: Path) -> Path:
             hint += f" If you changed it on purpose, delete its line in `{sums}`."
         raise UserError(f"`{path}` is not the expected file: {fault}. {hint}")
     if not expected.sha256:
-        lines = [*listed.splitlines(), f"{hash_file(str(path))}  {file.name}"]
+        sha256 = hash_file(str(path))
+        # Read again: another process may have added a line during the download.
+        listed = sums.read_text("utf-8", "replace") if sums.is_file() else ""
+        lines = [*listed.splitlines(), f"{sha256}  {file.name}"]
         try:
             write_text(str(sums), "".join(f"{line}\n" for line in lines))
             print(f"The SHA-256 of `{path}` is not published; `{sums}` now records it.")
@@ -121,7 +124,8 @@ def _explain_cause(error: BaseException) -> str:
     """Returns the reason of a network error on one line: that of the error below all others."""
     while cause := error.__cause__ or (not error.__suppress_context__ and error.__context__):
         error = cause
-    return explain(error)[:200]
+    # A server that is not known may have sent it.
+    return "".join(filter(str.isprintable, explain(error)))[:200]
 
 
 def unpack(archive_path: Path, folder: Path) -> None:

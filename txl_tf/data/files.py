@@ -190,7 +190,7 @@ def open_file(path: str, mode: str = "rb") -> Iterator[IO[bytes]]:
 
 
 class _RemoteFile(io.RawIOBase):
-    """A `GFile` as what Python's readers of files expect."""
+    """A `GFile` adapted to the file interface of Python."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

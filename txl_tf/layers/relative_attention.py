@@ -24,8 +24,8 @@ class RelativeAttention(keras.layers.Layer):
     moved into place by `left_shift` (appendix B). No gradient flows into the memory. A memory of
     zeros is attended to: its keys are 0, but its position terms are not. A key that belongs to
     another document than the query is treated the same way: its content terms and its value are 0.
-    `txl_tf.layers.attention` has the equation as code; what runs is a function that computes the
-    same faster, or the one that the engine in use has.
+    `txl_tf.layers.attention` has the equation as code; the layer calls a function that computes the
+    same faster.
 
     In the 2019 code: `rel_multihead_attn`, whose last dropout, residual and normalization
     `DecoderLayer` applies.

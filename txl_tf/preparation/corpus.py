@@ -35,7 +35,7 @@ _CUT_BYTES = 2**16  # in which a line must end so that characters are cut there
 
 @dataclass(frozen=True)
 class Texts:
-    """The texts of a data set that were found."""
+    """The texts of a data set that `Corpus.locate` found."""
 
     sources: Mapping[str, TextSource]  # of each split
     vocabulary_file: Path | None = None

@@ -19,6 +19,7 @@ from txl_tf.programs.cli.run_flags import (
     define_ema_flag,
     define_mask_flag,
     define_run_flags,
+    open_chosen_run,
 )
 
 _STEP_PRECISIONS = ("float32", "float16", "int8")
@@ -74,16 +75,8 @@ def export_run(options: flags.FlagValues) -> None:
             f"--format={options.format}. Received: --precision={options.precision}"
         )
     choose_run(options)
-
-    from txl_tf.language_model import LanguageModel
-
     is_saved_model = options.format == "saved_model"
-    lm = LanguageModel.load(
-        options.run,
-        checkpoint=options.checkpoint,
-        use_ema=options.use_ema,
-        precision=options.precision if is_saved_model else "float32",
-    )
+    lm = open_chosen_run(options, precision=options.precision if is_saved_model else "float32")
     lm.evaluation = override_evaluation(lm.evaluation, options)
     names = ("format", "precision", "batch_size", "tgt_len", "mask_empty_memory")
     values: dict[str, Any] = {name: options[name].value for name in names}

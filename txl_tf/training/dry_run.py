@@ -17,6 +17,7 @@ from txl_tf.training.job import (
     check_steps,
     describe_changes,
     describe_epoch,
+    describe_other_records,
     open_job,
 )
 from txl_tf.training.step import StepOptions, compute_gradients
@@ -31,13 +32,14 @@ def describe(job: TrainJob, n_replicas: int | None) -> Iterator[str]:
     `n_replicas` is `None` if it is known only when training starts. The checks are those of
     `train`.
     """
-    config, lanes, found, other_records = open_job(job)
+    config, lanes, found = open_job(job)
     training, options, model_dir = config.training, job.options, job.model_dir
     check_batch(training, n_replicas or 1)
     checkpoints = list_checkpoints(model_dir)
     first_step = checkpoints[-1][0] if checkpoints else 0
     check_steps(model_dir, first_step, training)
     parts = count_by_part(config.model)
+    change = describe_other_records(job)
     yield "A dry run: nothing is trained or written."
     yield (
         f"parameters  {sum(parts.values()):,}: "
@@ -60,7 +62,7 @@ def describe(job: TrainJob, n_replicas: int | None) -> Iterator[str]:
     )
     yield f"start       {_describe_start(job.warm_start_path, training, checkpoints)}"
     changes = describe_changes(first_step, found.training, training) if found else {}
-    changes |= {"records": other_records} if other_records else {}
+    changes |= {"records": change} if change else {}
     for subject, change in changes.items():
         yield f"{subject:<12}{change}"
     yield f"saves       every {options.save_steps:,} steps and at the end, to {model_dir}"

@@ -6,7 +6,6 @@ import json
 import shlex
 import zlib
 from collections.abc import Callable
-from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -58,7 +57,6 @@ class TrainJob:
         warm_start_path: The checkpoint whose weights a new run starts from; `None` for new weights.
         accepts_other_records: Whether a run may continue on other records than those of its steps.
         is_evaluated: Whether the caller evaluates the run after the training.
-        make_sampler: Makes the sampler of the evaluations in training; `None` for no samples.
     """
 
     model_dir: str
@@ -68,25 +66,18 @@ class TrainJob:
     warm_start_path: str | None = None
     accepts_other_records: bool = False
     is_evaluated: bool = False
-    make_sampler: SamplerMaker | None = None
 
 
-class OpenJob(NamedTuple):
-    """A job that fits its records and its folder."""
-
-    config: RunConfig  # with the choice that a `jit` of "auto" makes on this machine
-    lanes: TrainingLanes
-    found: RunConfig | None  # the run that is in the folder
-    other_records: str | None  # a line about records that are not those of its steps
-
-
-def open_job(job: TrainJob) -> OpenJob:
+def open_job(job: TrainJob) -> tuple[RunConfig, TrainingLanes, RunConfig | None]:
     """Checks a job against its records and its folder, before any device is used.
 
+    Returns:
+        The config, with the choice that a `jit` of "auto" makes on this machine; the lanes of the
+        training; and the config of the run that is in the folder, `None` if there is none.
+
     Raises:
-        UserError: If the folder holds another run, or a run with steps on other records that the
-            job does not accept; or if a split is too short, or has no document boundaries but
-            needs them.
+        UserError: If the folder holds another run, or a split is too short, or has no document
+            boundaries but needs them.
     """
     records, training = job.records, job.config.training
     if training.reset_at_documents:
@@ -101,30 +92,32 @@ def open_job(job: TrainJob) -> OpenJob:
         found = check_run_folder(job.model_dir, config, records.vocabulary)
     except OtherConfigError as error:
         raise UserError(_explain_other_config(job.model_dir, error)) from error
-    return OpenJob(config, lanes, found, _describe_other_records(job))
+    return config, lanes, found
 
 
-def train(job: TrainJob, workers: Workers) -> None:
+def train(job: TrainJob, workers: Workers, make_sampler: SamplerMaker | None = None) -> None:
     """Trains to the end of the schedule, from the newest checkpoint if the run has one.
 
     After a signal to stop, it finishes the current call of the device, a few seconds, and saves.
-    The run stores the choice that a `jit` of "auto" makes now, and the place of its records.
+    The run stores the choice that a `jit` of "auto" makes now, and the place of its records. With
+    `make_sampler`, it generates a text at each evaluation.
 
     In the 2019 code: `train` of train_gpu.py.
 
     Raises:
-        UserError: As `open_job`; or if the run has made more steps than the job asks for, a record
-            is damaged, too many steps in a row were not finite, a checkpoint cannot be saved or
-            restored, or another process of the run is gone or was started with other flags.
+        UserError: As `open_job` and `describe_other_records`; or if the run has made more steps
+            than the job asks for, a record is damaged, too many steps in a row were not finite, a
+            checkpoint cannot be saved or restored, or another process of the run is gone or was
+            started with other flags.
         StoppedError: If a signal, `max_hours` or `stop_step` stopped the run, after it has saved.
     """
     # 1) Check everything that needs no device.
-    config, lanes, found, other_records = open_job(job)
+    config, lanes, found = open_job(job)
     training = config.training
     model_dir, records, options = job.model_dir, job.records, job.options
-    _check_agreement(workers, job)
-    if other_records:
-        workers.say(other_records)
+    _check_agreement(workers, job, config)
+    if change := describe_other_records(job):
+        workers.say(change)
 
     # 2) Make the model and the optimizer, and restore them.
     with workers.explain_losses():
@@ -175,8 +168,8 @@ def train(job: TrainJob, workers: Workers) -> None:
 
     # 4) Train; evaluate with the averaged weights, if there are any, and generate a sample.
     sample = None
-    if job.make_sampler and workers.is_chief and options.eval_every:
-        sample = job.make_sampler(trainer.model)
+    if make_sampler and workers.is_chief and options.eval_every:
+        sample = make_sampler(trainer.model)
     if options.eval_every and training.has_average:
         name = "ema" if training.ema else "average_from"
         weights = "averaged weights" if options.use_ema else "weights"
@@ -191,10 +184,10 @@ def train(job: TrainJob, workers: Workers) -> None:
     TrainingLoop(trainer, checkpointer, log, validation, options, evaluate).run(lanes)
 
 
-def _check_agreement(workers: Workers, job: TrainJob) -> None:
+def _check_agreement(workers: Workers, job: TrainJob, config: RunConfig) -> None:
     """Checks that all processes of a run have the same job; otherwise names one that differs."""
     shared = (
-        job.config.to_json(),
+        config.to_json(),
         job.options.to_json(),
         job.records.checksums,
         job.warm_start_path,
@@ -282,7 +275,7 @@ def _explain_other_config(model_dir: str, error: OtherConfigError) -> str:
     return f"{error}. A new run can start with its weights: --model_dir=NEW_DIR {start}"
 
 
-def _describe_other_records(job: TrainJob) -> str | None:
+def describe_other_records(job: TrainJob) -> str | None:
     """Describes how records differ from those of the steps of a run; `None` if none are read.
 
     Raises:

@@ -1,6 +1,6 @@
 """Operations in the form that XLA compiles well; each says what it buys.
 
-They change no result but by rounding. Without them everything works, only slower or with more
+They change results only by rounding. Without them everything works, only slower or with more
 memory.
 """
 

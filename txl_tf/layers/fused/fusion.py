@@ -21,8 +21,7 @@ class Engine(NamedTuple):
             tensors of these shapes and dtypes.
         multiply: The product of two batches of matrices; see
             `txl_tf.layers.fused.matrix_products.multiply`.
-        attend: The attention of a layer in training; see
-            `txl_tf.layers.attention.attend`.
+        attend: The attention of a layer; see `txl_tf.layers.attention.attend`.
     """
 
     compile: Callable[..., Callable[..., Any]] | None = None

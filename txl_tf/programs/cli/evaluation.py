@@ -161,30 +161,31 @@ def evaluate_checkpoints(
     They are all from `first_step` on, if it is given, or else `checkpoint`, as in
     `find_checkpoint`. Returns the scores in the order of the steps.
     """
-    choices = []
+    choices = [checkpoint]
     if first_step is not None:
         choices = [path for step, path in list_checkpoints(model_dir) if step >= first_step]
         if not choices:
             raise UserError(f"`{model_dir}` holds no checkpoint from step {first_step} on")
-        checkpoint = "newest"
-    lm = open_run(
-        model_dir,
-        checkpoint=checkpoint,
-        use_ema=use_ema,
-        config=config,
-        records=records,
-        split=split,
-    )
-    evaluator = lm.make_evaluator(records, jit=jit)
-    lanes = evaluator.cut_lanes(records.split(split))
-    print(f"Scoring {split} with {describe_evaluation(config.evaluation, lanes)}.")
-    scores = []
-    for choice in choices or [str(lm.checkpoint)]:
+    scores: list[Score] = []
+    lm = None
+    for choice in choices:
         try:
-            if choice != lm.checkpoint:
+            if lm is None:
+                lm = open_run(
+                    model_dir,
+                    checkpoint=choice,
+                    use_ema=use_ema,
+                    config=config,
+                    records=records,
+                    split=split,
+                )
+                evaluator = lm.make_evaluator(records, jit=jit)
+                lanes = evaluator.cut_lanes(records.split(split))
+                print(f"Scoring {split} with {describe_evaluation(config.evaluation, lanes)}.")
+            else:
                 lm.load_checkpoint(choice, use_ema=use_ema)
         except UserError:
-            if is_there(str(choice)):
+            if first_step is None or is_there(str(choice)):
                 raise
             print(f"{choice} is left out: it has been removed since.")
             continue

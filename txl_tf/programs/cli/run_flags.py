@@ -86,13 +86,14 @@ def open_chosen_run(
 ) -> "LanguageModel":
     """Opens the run that `choose_run` chose, or one of several, with the weights of the flags.
 
-    TensorFlow is loaded. The other arguments are those of `txl_tf.language_model.open_run`.
+    TensorFlow is loaded. The other arguments are those of `txl_tf.language_model.open_run`; they
+    come before the flags.
     """
     from txl_tf.language_model import open_run
 
     names = ("checkpoint", "use_ema", "precision")
     weights: dict[str, Any] = {name: options[name].value for name in names if name in options}
-    return open_run(run or options.run, **weights, **others)
+    return open_run(run or options.run, **(weights | others))
 
 
 def _find_default_run() -> str:

@@ -90,8 +90,6 @@ def run(
 
         config = RunConfig(records.dataset, *configs)
         _set_determinism(run_options, config)
-        # TPUs make no samples: they are not suited to generating one token at a time.
-        samples = run_options.sample_tokens and run_options.eval_every and "tpu" not in options
         job = TrainJob(
             options.model_dir,
             records,
@@ -100,14 +98,16 @@ def run(
             warm_start_path=options.warm_start_path,
             accepts_other_records=options.accept_other_records,
             is_evaluated=options.do_eval,
-            make_sampler=_choose_sampler(records, config, run_options) if samples else None,
         )
         if options.dry_run:
             for line in describe(job, count_replicas(options)):
                 print(line)
             return
         workers = Workers(make_strategy(options))
-        train(job, workers)
+        # TPUs make no samples: they are not suited to generating one token at a time.
+        samples = run_options.sample_tokens and run_options.eval_every and "tpu" not in options
+        make_sampler = _choose_sampler(records, config, run_options) if samples else None
+        train(job, workers, make_sampler=make_sampler)
         if options.do_eval:
             if workers.is_chief:
                 _evaluate(options, run_options, records, config)
