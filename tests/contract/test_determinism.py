@@ -91,10 +91,12 @@ def test_the_number_of_workers_changes_no_byte_of_records(here):
 def test_a_seed_gives_one_text_whatever_generates_it(here):
     """The program, again, and its SavedModel."""
     flags = "--run=run --prompt=once --length=12 --temperature=0.9 --top_k=5"
-    found = [call("txl_tf.programs.generate", *flags.split(), "--seed=7") for _ in range(2)]
-    assert [outcome.err for outcome in found] == ["", ""]
+    found = [
+        call("txl_tf.programs.generate", *flags.split(), f"--seed={seed}") for seed in (7, 7, 8)
+    ]
+    assert [outcome.err for outcome in found] == ["", "", ""]
     texts = [outcome.out for outcome in found]
-    assert texts[0] == texts[1]
+    assert texts[0] == texts[1] != texts[2]
     generate = tf.saved_model.load("exported").signatures["generate_text"]
     inputs = {"text": "once", "length": 12, "temperature": 0.9, "top_k": 5, "seed": 7}
     (found,) = generate(**{name: tf.constant(value) for name, value in inputs.items()}).values()

@@ -33,7 +33,6 @@ def run_program(*flags, **environment):
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
-@pytest.mark.slow
 def test_each_check_has_a_line():
     done = run_program(f"--only={','.join(QUICK)}")
     assert done.returncode == 0, done.stderr

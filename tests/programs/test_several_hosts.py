@@ -200,7 +200,7 @@ def test_ctrl_c_ends_a_process_that_waits_for_others(index, data_dir, tmp_path):
         assert process.poll() is None
         time.sleep(0.1)
     other = 1 - index
-    assert f"without a limit: worker {other} (127.0.0.1:" in log.read_text()
+    assert f"processes of the run: worker {other} (127.0.0.1:" in log.read_text()
     time.sleep(2)  # it says so before it waits
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=MINUTE) == -signal.SIGINT

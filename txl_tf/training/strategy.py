@@ -20,7 +20,7 @@ def make_gpu_strategy(
     """Returns a strategy over the GPUs of this machine, or over its CPU if it has none.
 
     If TF_CONFIG names several processes, the strategy spans all of them, and the call waits until
-    all have started, without a limit. A run of one process can divide the CPU into `cpu_replicas`,
+    all have started, an hour at most. A run of one process can divide the CPU into `cpu_replicas`,
     to try out the computation on several GPUs.
 
     In the 2019 code: `assign_to_gpu`.
@@ -65,7 +65,7 @@ def _choose_gpus(
 def _make_cluster_strategy(cluster: Cluster) -> tf.distribute.MultiWorkerMirroredStrategy:
     """Returns a strategy over all processes of a cluster, each with its GPUs or its CPU."""
     others = [cluster.name(index) for index in range(len(cluster.tasks)) if index != cluster.index]
-    print(f"Waiting for the other processes of the run, without a limit: {', '.join(others)}")
+    print(f"Waiting for the other processes of the run: {', '.join(others)}")
     fault = f"the processes of the run cannot be joined at {cluster.addresses[cluster.index]}"
     with explain_errors(fault, tf.errors.OpError), end_on_interrupt():
         return tf.distribute.MultiWorkerMirroredStrategy()

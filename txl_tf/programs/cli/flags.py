@@ -26,7 +26,7 @@ _CONVERSIONS: dict[type, Callable[[str], Any]] = {
 _RULES = {int: "an integer", float: "a finite number", bool: "true or false"}
 # Flags that are gone, and what to use instead.
 GONE = {
-    "connect_minutes": "leave it out; processes wait until the scheduler's time limit ends them",
+    "connect_minutes": "TensorFlow waits an hour; for less, use the scheduler's time limit",
     "draft_len": "prompt lookup gained only where a text repeats itself; leave it out",
     "dynamic_recipe": "--dynamic has the rule of the paper; give it a --dynamic_learning_rate",
     "tune": "evaluate with several --dynamic_learning_rate, as docs/dynamic-evaluation.md shows",
