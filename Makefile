@@ -42,22 +42,21 @@ OTHER_TESTS := tests/contract tests/release docs/site \
 	$(filter-out tests/contract tests/release $(MODEL_TESTS) $(USE_TESTS) $(NO_TESTS),$(wildcard tests/*))
 
 # These tests compile for longer than they compute. The golden numbers, in tests/contract, are
-# computed by code that is compiled as users have it. The fast tests also do without XLA's newer
-# generator of fused loops, which takes a third of the time.
-QUICK_XLA := --xla_backend_optimization_level=0
-QUICKEST_XLA := $(QUICK_XLA) --xla_cpu_use_fusion_emitters=false
+# computed by code that is compiled as users have it. XLA's newer generator of fused loops takes a
+# third of the time.
+QUICK_XLA := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
 test: .venv/installed-dev
 	@status=0; \
-	XLA_FLAGS="$(QUICKEST_XLA)" $(PYTEST) -m "not slow" $(RESULTS)/fast-models.xml $(MODEL_TESTS) $(USE_TESTS) || status=1; \
+	$(QUICK_XLA) $(PYTEST) -m "not slow" $(RESULTS)/fast-models.xml $(MODEL_TESTS) $(USE_TESTS) || status=1; \
 	$(PYTEST) -m "not slow" $(RESULTS)/fast-others.xml $(OTHER_TESTS) || status=1; \
 	exit $$status
 
 # XLA keeps what it has compiled until its process ends: one process for all would take 20 GB.
 test-slow: .venv/installed-dev
 	@status=0; \
-	XLA_FLAGS=$(QUICK_XLA) $(PYTEST) -m slow $(RESULTS)/models.xml $(MODEL_TESTS) || status=1; \
-	XLA_FLAGS=$(QUICK_XLA) $(PYTEST) -m slow $(RESULTS)/use.xml $(USE_TESTS) || status=1; \
+	$(QUICK_XLA) $(PYTEST) -m slow $(RESULTS)/models.xml $(MODEL_TESTS) || status=1; \
+	$(QUICK_XLA) $(PYTEST) -m slow $(RESULTS)/use.xml $(USE_TESTS) || status=1; \
 	$(PYTEST) -m slow $(RESULTS)/others.xml $(OTHER_TESTS) || status=1; \
 	exit $$status
 
