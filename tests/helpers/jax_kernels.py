@@ -13,6 +13,7 @@ import numpy as np
 from keras import ops
 
 from txl_tf.layers import compare_documents, make_attention_mask
+from txl_tf.layers.attention import Visibility
 from txl_tf.layers.fused import fused_attention, tpu_attention, tpu_kernels
 
 N_ROWS, N_HEAD, D_HEAD = 2, 3, 5
@@ -47,15 +48,14 @@ def compute(kind, tgt_len, mem_len, span, has_documents, rate, most_queries):
     shapes = {
         "segment": (N_ROWS, tgt_len, 3 * N_HEAD * D_HEAD),
         "memory": (N_ROWS, mem_len, 2 * N_HEAD * D_HEAD),
-        "distance_keys": (N_HEAD, n_keys, D_HEAD),
+        "distance_keys": (n_keys, N_HEAD, D_HEAD),
         "content_bias": (N_HEAD, D_HEAD),
         "position_bias": (N_HEAD, D_HEAD),
     }
     tensors = {name: draw(size=shape).astype("float32") for name, shape in shapes.items()}
-    tensors["distance_keys"] = np.pad(tensors["distance_keys"], [(0, 0), (1, 0), (0, 0)])
     upstream = draw(size=(N_ROWS, tgt_len, N_HEAD * D_HEAD)).astype("float32")
     same = compare_documents(STARTS[:, :tgt_len], mem_len) if has_documents else None
-    visibility = fused_attention.Visibility(make_attention_mask(tgt_len, mem_len, **span), same)
+    visibility = Visibility(make_attention_mask(tgt_len, mem_len, **span), same)
     if kind == "kernel":
         attend = functools.partial(tpu_attention.attend, interpret=True)
     else:
@@ -69,7 +69,7 @@ def compute(kind, tgt_len, mem_len, span, has_documents, rate, most_queries):
     gradients = differentiate(ops.convert_to_tensor(upstream))
     results = {"attended": attended}
     for name, gradient in zip(tensors, gradients, strict=True):
-        results[name] = gradient[:, 1:] if name == "distance_keys" else gradient
+        results[name] = gradient
     return results
 
 
