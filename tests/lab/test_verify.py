@@ -17,11 +17,11 @@ from txl_tf.lab.verify import comparison
 from txl_tf.lab.verify.comparison import TOLERANCE, compare_model, draw_text, measure_difference
 from txl_tf.layers import (
     RelativeAttention,
+    attention,
     encodings,
     left_shift,
     make_attention_mask,
     make_position_table,
-    relative_attention,
 )
 from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
 from txl_tf.release import load_model
@@ -107,7 +107,7 @@ def keep_oldest(memory, hidden, same_document=None):
 FUNCTIONS = [
     (encodings, "make_position_table", interleave_positions, "position"),
     (encodings, "make_position_table", ignore_clamp, "position"),
-    (relative_attention, "left_shift", shift_one_more, "position"),
+    (attention, "left_shift", shift_one_more, "position"),
     (txl_tf.models.transformer_xl, "make_attention_mask", see_one_key_more, "mask"),
     (txl_tf.models.transformer_xl, "update_memory", keep_oldest, "memory"),
 ]
