@@ -15,6 +15,7 @@ from txl_tf.programs.cli.run_flags import (
     define_run_flags,
     open_chosen_run,
 )
+from txl_tf.runs.folder import read_run_config
 
 
 def main(argv: list[str] = sys.argv) -> int:
@@ -39,8 +40,8 @@ def export_release(options: flags.FlagValues) -> None:
     from txl_tf.models.architecture import check_transformer
     from txl_tf.release.weights import export_data, export_model
 
+    check_transformer(read_run_config(options.run).model, "the 2019 release")
     lm = open_chosen_run(options)
-    check_transformer(lm.config, "the 2019 release")
     path = export_model(options.out, lm.model, step=lm.step)
     weights = "averaged weights" if lm.is_averaged else "weights"
     print(f"Wrote {path}: the {weights} of {lm.checkpoint}, without the state of the optimizer.")

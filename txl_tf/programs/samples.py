@@ -32,6 +32,7 @@ from txl_tf.programs.cli.run_flags import (
     open_run_records,
 )
 from txl_tf.progress import Bar
+from txl_tf.runs.folder import read_run_config
 
 if TYPE_CHECKING:
     from txl_tf.language_model import LanguageModel
@@ -130,8 +131,8 @@ def show_samples(options: flags.FlagValues) -> None:
 
     tokens = records.split(options.split)
     starts = draw_starts(len(tokens), options)
+    check_transformer(read_run_config(options.run).model, "generation")  # before weights are read
     lm = open_chosen_run(options, records=records, split=options.split)
-    check_transformer(lm.config, "generation")
     job = Job(
         run=options.run,
         step=lm.step,

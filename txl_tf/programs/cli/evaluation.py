@@ -134,11 +134,10 @@ def evaluate_lanes(
         score = evaluator.score_lanes(lanes, max_segments=max_segments, report=bar.show)
     found = Evaluation(lm, records, split, evaluator, lanes, score, bar.seconds)
     warn_of_unknown(score, records.vocabulary)
-    run = str(lm.run)
-    if is_pretrained(run):
+    if lm.run is None or is_pretrained(lm.run):
         return found
     try:
-        append_json_line(os.path.join(run, EVALUATIONS_NAME), found.to_json())
+        append_json_line(os.path.join(lm.run, EVALUATIONS_NAME), found.to_json())
     except StorageError as error:  # the score, which may have taken hours, is still printed
         print(f"warning: the evaluation was not recorded: {error}", file=sys.stderr)
     return found
