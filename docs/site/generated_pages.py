@@ -77,9 +77,9 @@ def make_command_pages() -> Iterator[tuple[str, str]]:
             lines += [f"Arguments without a flag are for `--{positional}`.", ""]
         sections: dict[str, list[str]] = {}
         for flag in map(options.__getitem__, options):
-            title = f"{flag.parser.section}, rarely needed" if flag.parser.rare else ""
+            title = f"{flag.facts.section}, rarely needed" if flag.facts.rare else ""
             row = f"| {' | '.join(describe_flag(flag))} |"
-            sections.setdefault(title or flag.parser.section, []).append(row)
+            sections.setdefault(title or flag.facts.section, []).append(row)
         for title, rows in sections.items():
             lines += [f"## {title}\n", "| flag | meaning |", "|---|---|", *rows, ""]
         yield command, "\n".join(lines)
@@ -87,13 +87,13 @@ def make_command_pages() -> Iterator[tuple[str, str]]:
 
 def describe_flag(flag: Any) -> tuple[str, str]:
     """Returns the cells of a flag: its name with the kind of its value, and its meaning."""
-    parser, notes = flag.parser, []
-    value = "PATH" if parser.is_path and parser.kind is str else _KINDS.get(parser.kind)
-    if parser.choices:
-        notes.append(f"One of {', '.join(f'`{choice}`' for choice in parser.choices)}.")
-    if parser.required:
+    facts, notes = flag.facts, []
+    value = "PATH" if facts.is_path else _KINDS.get(facts.kind)
+    if facts.choices:
+        notes.append(f"One of {', '.join(f'`{choice}`' for choice in facts.choices)}.")
+    if facts.required:
         notes.append("Required.")
-    elif flag.default not in (None, "", []) and flag.name == parser.name:
+    elif flag.default not in (None, "", []):
         notes.append(f"Default: {_DEFAULTS.get(flag.name) or f'`{write_value(flag.default)}`'}.")
     name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={value}"
     text = re.sub(r"\[default: (.*)\]", r"Default: \1.", " ".join([flag.help, *notes]))

@@ -1,13 +1,15 @@
-"""Defines, parses and describes the flags of the programs."""
+"""Defines, parses and describes the flags of the programs.
 
-import dataclasses
+The flags are absl's, which also converts and checks their values. What is added: a flag that is
+given twice is an error, `--help` lists the flags by section, and unknown flags have suggestions.
+"""
+
 import difflib
 import math
-import re
 import shutil
 import textwrap
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from absl import flags
 
@@ -16,14 +18,6 @@ from txl_tf.errors import UserError
 
 Result = TypeVar("Result")
 
-_CONVERSIONS: dict[type, Callable[[str], Any]] = {
-    str: str,
-    int: flags.IntegerParser().convert,
-    float: float,
-    bool: flags.BooleanParser().parse,
-    list: flags.ListParser().parse,
-}
-_RULES = {int: "an integer", float: "a finite number", bool: "true or false"}
 # Flags that are gone, and what to use instead.
 GONE = {
     "connect_minutes": "TensorFlow waits an hour; for less, use the scheduler's time limit",
@@ -31,9 +25,44 @@ GONE = {
     "dynamic_recipe": "--dynamic has the rule of the paper; give it a --dynamic_learning_rate",
     "tune": "evaluate with several --dynamic_learning_rate, as docs/dynamic-evaluation.md shows",
 }
+# What other packages call a flag, and its names here.
+SYNONYMS = {
+    "batch": ("train_batch_size", "batch_size", "lanes"),
+    "batch_size": ("train_batch_size", "lanes"),
+    "block_size": ("tgt_len",),
+    "ckpt": ("checkpoint", "eval_ckpt_path"),
+    "context": ("mem_len",),
+    "embed_dim": ("d_model",),
+    "epochs": ("train_steps",),
+    "heads": ("n_head",),
+    "hidden_size": ("d_model",),
+    "layers": ("n_layer",),
+    "lr": ("learning_rate",),
+    "max_iters": ("train_steps",),
+    "max_length": ("max_new_tokens",),
+    "max_tokens": ("max_new_tokens",),
+    "memory": ("mem_len",),
+    "model": ("run",),
+    "output": ("out",),
+    "output_dir": ("model_dir", "out"),
+    "seq_len": ("tgt_len",),
+    "steps": ("train_steps",),
+    "temp": ("temperature",),
+}
 OUTPUT = "Machine and output"  # the section of flags that programs share
 _UNBROKEN_SPACE = "\xa0"
 _PLACEHOLDERS = {str: "TEXT", int: "INTEGER", float: "NUMBER", list: "LIST"}
+
+
+class Facts(NamedTuple):
+    """What `--help` says of a flag; the fields are arguments of `define_flag`."""
+
+    kind: type
+    choices: tuple[str, ...]
+    required: bool
+    is_path: bool
+    section: str
+    rare: bool
 
 
 def define_flag(
@@ -54,8 +83,6 @@ def define_flag(
 ) -> None:
     """Defines a flag, whose value is checked when the command line is parsed.
 
-    A flag that is given again adds to its value if that is a list; otherwise it is an error.
-
     Args:
         options: The flags of the program, to which this one is added.
         name: The name of the flag, without dashes.
@@ -63,7 +90,7 @@ def define_flag(
         default: The value if the flag is not given.
         help_text: The meaning of the flag, in sentences. `format_help` adds choices and default;
             "[default: ...]" at the end describes a default that is `None`.
-        choices: The texts that are allowed, as the value or in a list.
+        choices: The texts that are allowed.
         lower_bound: The smallest number that is allowed.
         upper_bound: The largest number that is allowed; by default `MAX_INTEGER` for integers.
         required: Whether the flag must be given.
@@ -73,99 +100,78 @@ def define_flag(
         section: The heading under which `--help` lists the flag.
         rare: Whether only `--helpfull` lists the flag.
     """
+    parser: Any
     if kind is int:
-        lower_bound = -MAX_INTEGER if lower_bound is None else lower_bound
-        upper_bound = MAX_INTEGER if upper_bound is None else upper_bound
-    parser = FlagParser(
-        name, kind, tuple(choices or ()), lower_bound, upper_bound, required, is_path, section, rare
-    )
-    flag_class: Any = flags.MultiFlag if multiple else _OnceFlag
-    flag = flag_class(parser, None, name, default, help_text, boolean=kind is bool)
+        low: Any = -MAX_INTEGER if lower_bound is None else lower_bound
+        high: Any = MAX_INTEGER if upper_bound is None else upper_bound
+        parser = flags.IntegerParser(low, high)
+    elif kind is float:
+        parser = _RealParser(lower_bound, upper_bound)
+    elif kind is bool:
+        parser = flags.BooleanParser()
+    elif kind is list:
+        parser = _PathsParser() if is_path else flags.ListParser()
+    elif choices:
+        parser = flags.EnumParser(list(choices))
+    elif is_path:
+        parser = _PathParser(is_utf8=not multiple)
+    else:
+        parser = flags.ArgumentParser()
+    flag: Any
+    if multiple:
+        flag = flags.MultiFlag(parser, None, name, default, help_text)
+    else:
+        flag = flags.Flag(
+            parser, None, name, default, help_text, boolean=kind is bool, allow_overwrite=False
+        )
     flag.help = help_text  # without the additions of absl
+    flag.facts = Facts(kind, tuple(choices or ()), required, is_path, section, rare)
     flags.DEFINE_flag(flag, options)
+
+
+class _RealParser(flags.FloatParser):
+    """Takes a finite number."""
+
+    def convert(self, argument: Any) -> float:
+        if not math.isfinite(value := super().convert(argument)):
+            raise ValueError("it must be finite")
+        return value
+
+
+class _PathParser(flags.ArgumentParser):
+    """Takes the path of a file or a folder."""
+
+    def __init__(self, *, is_utf8: bool):
+        self._is_utf8 = is_utf8
+
+    def parse(self, argument: str) -> str:
+        _check_path(argument)
+        if self._is_utf8:
+            argument.encode()  # as TensorFlow does
+        return argument
+
+
+class _PathsParser(flags.ListParser):
+    """Takes paths separated by commas."""
+
+    def parse(self, argument: Any) -> list[str]:
+        paths = super().parse(argument)
+        for path in [argument, *paths]:
+            _check_path(path)
+        return paths
+
+
+def _check_path(path: str | list[str]) -> None:
+    if isinstance(path, str) and not path.strip():
+        raise ValueError("it must name a file or a folder (is a shell variable not set?)")
 
 
 def define_second_name(options: flags.FlagValues, name: str, original: str) -> None:
     """Defines another name of an existing flag; both names set the same value."""
     flags.DEFINE_alias(name, original, flag_values=options)
-    options[name].help = f"Second name of --{original}."
-    first: Any = options[original]
-    first.second_name = name
-
-
-def _write_names(flag: flags.Flag) -> str:
-    """Returns the name of a flag and its second name, for messages."""
-    second = getattr(flag, "second_name", None)
-    return f"--{flag.name} (or --{second})" if second else f"--{flag.name}"
-
-
-class _OnceFlag(flags.Flag):
-    """A flag that adds the values of a list, and refuses a second value of any other kind."""
-
-    def parse(self, argument: Any) -> None:
-        parser: Any = self.parser
-        if parser.is_path and parser.kind is str and isinstance(argument, str):
-            try:
-                argument.encode()  # as TensorFlow does
-            except UnicodeEncodeError as error:
-                raise flags.Error(f"--{self.name} must be UTF-8. Received: {argument!r}") from error
-        if not self.present or argument is None:
-            super().parse(argument)
-            return
-        earlier: Any = self.value
-        if parser.kind is not list:
-            raise flags.Error(
-                f"--{self.name} must be given once. Received: {write_value(earlier)} and {argument}"
-            )
-        super().parse(argument)
-        added: Any = self.value
-        self.value = earlier + added
-
-
-@dataclasses.dataclass(eq=False)
-class FlagParser(flags.ArgumentParser):
-    """Parses the text of a flag; the arguments are those of `define_flag`."""
-
-    name: str
-    kind: type
-    choices: tuple[str, ...]
-    lower_bound: float | None
-    upper_bound: float | None
-    required: bool
-    is_path: bool
-    section: str
-    rare: bool
-
-    def parse(self, argument: Any) -> Any:
-        """Returns the value of a text. A default that is not a text is returned unchanged."""
-        if not isinstance(argument, str):
-            return argument
-        try:
-            value = _CONVERSIONS[self.kind](argument)
-            rule = self._find_broken_rule(value)
-        except ValueError:
-            rule = f"be {_RULES.get(self.kind, 'a list')}"
-        if rule is None:
-            return value
-        shown = argument if argument.strip() else repr(argument)
-        hint = suggest(argument, self.choices if self.kind is str else ())
-        raise flags.Error(f"--{self.name} must {rule}. Received: {shown}{hint and f'.{hint}'}")
-
-    def _find_broken_rule(self, value: Any) -> str | None:
-        """Returns the rule that a value breaks, to follow "must"; `None` for a valid value."""
-        texts = value if self.kind is list else [value]
-        if self.is_path and not (texts and all(text.strip() for text in texts)):
-            return "name a file or a folder (is a shell variable not set?)"
-        if self.choices and not (texts and all(text in self.choices for text in texts)):
-            several = "or more " if self.kind is list else ""
-            return f"be one {several}of {', '.join(self.choices)}"
-        if self.kind is float and not math.isfinite(value):
-            return f"be {_RULES[float]}"
-        if self.lower_bound is not None and value < self.lower_bound:
-            return f"be {_RULES[self.kind]} >= {self.lower_bound}"
-        if self.upper_bound is not None and value > self.upper_bound:
-            return f"be {_RULES[self.kind]} <= {self.upper_bound}"
-        return None
+    second: Any = options[name]
+    second.help = f"Second name of --{original}."
+    second.facts = _get_facts(options[original])._replace(required=False, rare=True)
 
 
 def parse_flags(
@@ -184,54 +190,36 @@ def parse_flags(
     try:
         others = options(argv)[1:]
     except flags.UnrecognizedFlagError as error:
-        common = [name for name in options if not getattr(options[name].parser, "rare", True)]
-        name, own = error.flagname, list(options)
+        name = error.flagname
         if name in GONE:
             raise flags.Error(f"--{name} is gone: {GONE[name]}") from error
-        hint = suggest(name, common, prefix="--") or suggest(name, own, prefix="--")
-        raise flags.Error(f"unknown flag --{error.flagname}.{hint}") from error
+        raise flags.Error(f"unknown flag --{name}.{_suggest_flags(name, options)}") from error
     if positional is None and others:
         raise flags.Error(f"only flags are expected. Received: {' '.join(others)}")
     for text in others:
         options[str(positional)].parse(text)
-    missing = [options[name] for name in options if _is_missing(options[name])]
+    missing = [n for n in options if _get_facts(options[n]).required and options[n].value is None]
     if missing:
-        raise flags.Error(f"{' and '.join(map(_write_names, missing))} must be given")
+        raise flags.Error(f"{' and '.join(f'--{name}' for name in missing)} must be given")
 
 
-def suggest(name: str, known: Collection[str], *, prefix: str = "") -> str:
-    """Returns a question with the known names that a wrong one may mean, or an empty text.
-
-    They are those that it misspells or abbreviates.
-
-    >>> suggest("tset", ["train", "test"]), suggest("lr", ["learning_rate"], prefix="--")
-    (' Did you mean test?', ' Did you mean --learning_rate?')
-    """
+def _suggest_flags(name: str, options: flags.FlagValues) -> str:
+    """Returns a question with the flags that an unknown one may mean, or an empty text."""
     name = name.replace("-", "_")
-    # Of flags, typing errors only: names that are less alike mean something else.
-    n, cutoff = (2, 0.76) if prefix else (1, 0.6)
-    near = difflib.get_close_matches(name, known, n=n, cutoff=cutoff)
-    short = [other for other in known if _is_acronym(name, other)]
-    short = short or sorted((other for other in known if _is_short(name, other)), key=len)
-    found = [name] if name in known else list(dict.fromkeys([*near, *short]))[:3]
-    names = [f"{prefix}{other}" for other in found]
+    near = [name] if name in options else difflib.get_close_matches(name, options, 2, 0.76)
+    found = dict.fromkeys([*SYNONYMS.get(name, ()), *near])
+    names = [f"--{other}" for other in found if other in options]
     return f" Did you mean {' or '.join(names)}?" if names else ""
 
 
-def _is_acronym(name: str, other: str) -> bool:
-    """Returns whether a name holds the first letters of the last words of another."""
-    return len(name) > 1 and "".join(word[0] for word in other.split("_") if word).endswith(name)
+def suggest(name: str, known: Collection[str]) -> str:
+    """Returns a question with the known name that a wrong one may mean, or an empty text.
 
-
-def _is_short(name: str, other: str) -> bool:
-    """Returns whether each word of a name abbreviates, or begins with, a word of another."""
-
-    def is_alike(word: str, whole: str) -> bool:
-        short, long = sorted((word, whole), key=len)
-        return len(short) > 2 and re.match(".*".join(map(re.escape, short)), long) is not None
-
-    words = other.split("_")
-    return all(any(is_alike(word, whole) for whole in words) for word in name.split("_"))
+    >>> suggest("tset", ["train", "test"])
+    ' Did you mean test?'
+    """
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 def parse_integers(name: str, texts: list[str]) -> tuple[int, ...]:
@@ -266,13 +254,12 @@ def format_help(options: flags.FlagValues, *, full: bool = False) -> str:
     """
     sections: dict[str, list[str]] = {}
     n_rare = 0
-    for name in options:
-        parser: Any = options[name].parser
-        is_second = options[name].name != parser.name
-        if (parser.rare or is_second) and not full:
+    for flag in map(options.__getitem__, options):
+        facts = _get_facts(flag)
+        if facts.rare and not full:
             n_rare += 1
         else:
-            sections.setdefault(parser.section, []).append(_describe_flag(options[name]))
+            sections.setdefault(facts.section, []).append(_describe_flag(flag))
     lines = []
     for section, texts in sections.items():
         lines += [f"{section}:", *map(_wrap, texts), ""]
@@ -290,27 +277,27 @@ def _wrap(text: str) -> str:
 
 
 def _describe_flag(flag: flags.Flag) -> str:
-    parser: Any = flag.parser
-    if flag.name != parser.name:  # a second name
-        return f"--{flag.name}: {flag.help}"
-    is_path = parser.is_path and parser.kind is str
-    value = "PATH" if is_path else _PLACEHOLDERS.get(parser.kind)
+    facts = _get_facts(flag)
+    value = "PATH" if facts.is_path else _PLACEHOLDERS.get(facts.kind)
     head = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={value}"
     return " ".join([f"{head}: {flag.help}", *_list_notes(flag)])
 
 
 def _list_notes(flag: flags.Flag) -> Iterator[str]:
     """Yields the additions to the help text that follow from the definition of a flag."""
-    parser: Any = flag.parser
-    if parser.choices:
-        several = "One or more" if parser.kind is list else "One"
-        yield f"{several} of {', '.join(parser.choices)}."
+    facts = _get_facts(flag)
+    if facts.choices:
+        yield f"One of {', '.join(facts.choices)}."
     if isinstance(flag, flags.MultiFlag):
         yield "May be given more than once."
-    if parser.required:
+    if facts.required:
         yield "[required]"
     elif flag.default not in (None, "", []):
         yield f"[default:{_UNBROKEN_SPACE}{write_value(flag.default)}]"
+
+
+def _get_facts(flag: Any) -> Facts:
+    return flag.facts
 
 
 def write_value(value: Any) -> str:
@@ -324,8 +311,3 @@ def write_value(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ",".join(":".join(map(str, x)) if isinstance(x, tuple) else str(x) for x in value)
     return str(value)
-
-
-def _is_missing(flag: flags.Flag) -> bool:
-    parser: Any = flag.parser
-    return parser.required and flag.value is None and flag.name == parser.name
