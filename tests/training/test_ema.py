@@ -15,12 +15,14 @@ from small_runs import AVERAGING, make_trainer, perturb
 from tables import slow_after
 
 import txl_tf
+from txl_tf.config.training import RunOptions
 from txl_tf.errors import UserError
 from txl_tf.programs.cli.evaluation import evaluate_checkpoints
 from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.training.averages import use_averages
+from txl_tf.training.job import TrainJob
 
 # Few steps at a high rate: averages and weights then have other losses.
 RUN = dataclasses.replace(CONFIG, training=dataclasses.replace(AVERAGING, train_steps=7))
@@ -121,8 +123,8 @@ def test_evaluations_in_training_use_the_averages(use_ema, trained, records):
 
 def test_a_checkpoint_is_evaluated_by_its_averages(use_ema, trained, records, tmp_path, capsys):
     run = shutil.copytree(trained[0], tmp_path / "run")
-    settings = {"model_dir": str(run), "split": "valid", "jit": "none"}
-    (score,) = evaluate_checkpoints(records, RUN, use_ema=use_ema, **settings)
+    job = TrainJob(str(run), records, RUN, RunOptions(use_ema=use_ema))
+    (score,) = evaluate_checkpoints(job, jit="none")
     # The steps of training and this evaluation may be fused otherwise.
     expected = read_lines(run / "validation.jsonl")[-1]["loss_nats"]
     assert score.nats_per_token == pytest.approx(expected, rel=1e-6)

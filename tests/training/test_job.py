@@ -125,13 +125,13 @@ def test_an_evaluation_warns_of_records_that_were_made_again(begun, records, oth
 
 def test_a_run_on_documents_is_trained_and_evaluated_by_document(one_replica, tmp_path, capsys):
     records = make_records(tmp_path / "data", document_starts=range(0, 199, 7))
-    settings = {"model_dir": str(tmp_path / "run"), "split": "valid", "jit": "none"}
     train(one_replica, records, tmp_path / "run", RESETTING)
-    (score,) = evaluate_checkpoints(records, RESETTING, **settings)
+    job = TrainJob(str(tmp_path / "run"), records, RESETTING, RunOptions())
+    (score,) = evaluate_checkpoints(job, jit="none")
     assert (
         "clamp_len -1, 2 lanes, warmed by 33 tokens, reset_at_documents true.\n"
     ) in capsys.readouterr().out
-    (other,) = evaluate_checkpoints(records, CONFIG, **settings)
+    (other,) = evaluate_checkpoints(dataclasses.replace(job, config=CONFIG), jit="none")
     assert "clamp_len -1, 2 lanes, warmed by 33 tokens.\n" in capsys.readouterr().out
     assert score.tokens == other.tokens == 60
     assert score.total_nats != other.total_nats

@@ -186,6 +186,42 @@ def read_run_options(model_dir: str) -> RunOptions | None:
         return RunOptions.from_json(read_json(path))
 
 
+@dataclasses.dataclass(frozen=True)
+class StoredRun:
+    """What the folder of a run says of it.
+
+    Args:
+        model_dir: The folder.
+        config: The settings that determine its numbers.
+        options: When it logs, saves, evaluates and stops; the defaults if it has saved none.
+        data_dir: The folder of the records that it was last trained on, or else of those that came
+            with it; `None` if neither is known.
+    """
+
+    model_dir: str
+    config: RunConfig
+    options: RunOptions
+    data_dir: str | None
+
+
+def read_run(model_dir: str, *, needs_data: bool = True) -> StoredRun | None:
+    """Reads the folder of a run, which is trained further or evaluated; `None` for a new one.
+
+    Without `needs_data`, the place of the records is not looked for.
+
+    Raises:
+        UserError: If a file of the run is damaged, or its records are gone.
+    """
+    if not has_run(model_dir):
+        return None
+    return StoredRun(
+        model_dir,
+        read_run_config(model_dir),
+        read_run_options(model_dir) or RunOptions(),
+        (recall_data(model_dir) or find_run_data(model_dir)) if needs_data else None,
+    )
+
+
 def write_run_options(model_dir: str, options: RunOptions) -> None:
     """Saves the options that a run remembers."""
     write_json(os.path.join(model_dir, OPTIONS_NAME), options.without_limits().to_json())

@@ -14,7 +14,7 @@ from txl_tf.programs.cli.flags import parse_flags
 from txl_tf.programs.cli.train_command import run
 from txl_tf.programs.cli.train_flags import (
     define_flags,
-    make_configs,
+    make_config,
     make_eval_config,
     read_settings,
 )
@@ -86,10 +86,17 @@ def read_flags(*arguments, data_dir="data"):
     return options
 
 
+def make_configs(*arguments):
+    """Returns the model, the training and the evaluation of a run."""
+    config = make_config(*arguments)
+    return config.model, config.training, config.evaluation
+
+
 def configure(records, *arguments, preset=None, named=False):
     """Returns the configs of a new run on a command line, which may name the preset."""
     names = [f"--preset={preset}"] if named else []
-    return make_configs(read_flags(*names, *arguments), records, preset and presets.get(preset))
+    options = read_flags(*names, *arguments)
+    return make_configs(options, records, preset and presets.get(preset))
 
 
 def test_the_flags_of_the_release_have_its_defaults():
@@ -213,7 +220,7 @@ def test_an_evaluation_by_a_preset_keeps_the_model_of_the_run(records, tmp_path,
     make_run_folder(str(tmp_path / "run"), config, records.vocabulary)
     seen = []
     evaluate = "txl_tf.programs.cli.evaluation.evaluate_checkpoints"
-    monkeypatch.setattr(evaluate, lambda _, config, **kwargs: seen.append(config))
+    monkeypatch.setattr(evaluate, lambda job, **_: seen.append(job.config))
     arguments = ("--do_train=false", "--do_eval", f"--model_dir={tmp_path / 'run'}")
     options = read_flags(*arguments, "--preset=wt103_base", data_dir=records.data_dir)
     # An evaluation needs no lock: one may train meanwhile.

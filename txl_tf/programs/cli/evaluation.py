@@ -14,10 +14,11 @@ from txl_tf.language_model import LanguageModel, open_run
 from txl_tf.models.quantization import get_kernel_dtype
 from txl_tf.pretrained import is_pretrained
 from txl_tf.runs.checkpoint_files import is_there, list_checkpoints
-from txl_tf.runs.folder import EVALUATIONS_NAME, RunConfig
+from txl_tf.runs.folder import EVALUATIONS_NAME
 from txl_tf.scoring.evaluator import Evaluator, describe_evaluation
 from txl_tf.scoring.metrics import Score, name_unit, warn_of_unknown
 from txl_tf.scoring.progress import ScoreBar
+from txl_tf.training.job import TrainJob
 
 
 class Evaluation(NamedTuple):
@@ -144,27 +145,25 @@ def evaluate_lanes(
 
 
 def evaluate_checkpoints(
-    records: Records,
-    config: RunConfig,
+    job: TrainJob,
     *,
-    model_dir: str,
-    split: str,
     checkpoint: str | None = None,
     first_step: int | None = None,
     max_segments: int | None = None,
-    use_ema: bool = True,
     jit: str = "auto",
 ) -> list[Score]:
-    """Evaluates checkpoints of a run, read with a config, and prints their scores.
+    """Evaluates checkpoints of the run of a job, as its options say, and prints their scores.
 
     They are all from `first_step` on, if it is given, or else `checkpoint`, as in
     `find_checkpoint`. Returns the scores in the order of the steps.
     """
+    model_dir, records, options = job.model_dir, job.records, job.options
     choices = [checkpoint]
     if first_step is not None:
         choices = [path for step, path in list_checkpoints(model_dir) if step >= first_step]
         if not choices:
             raise UserError(f"`{model_dir}` holds no checkpoint from step {first_step} on")
+    split, use_ema = options.eval_split, options.use_ema
     scores: list[Score] = []
     lm = None
     for choice in choices:
@@ -174,13 +173,13 @@ def evaluate_checkpoints(
                     model_dir,
                     checkpoint=choice,
                     use_ema=use_ema,
-                    config=config,
+                    config=job.config,
                     records=records,
                     split=split,
                 )
                 evaluator = lm.make_evaluator(records, jit=jit)
                 lanes = evaluator.cut_lanes(records.split(split))
-                print(f"Scoring {split} with {describe_evaluation(config.evaluation, lanes)}.")
+                print(f"Scoring {split} with {describe_evaluation(evaluator.config, lanes)}.")
             else:
                 lm.load_checkpoint(choice, use_ema=use_ema)
         except UserError:

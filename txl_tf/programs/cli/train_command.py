@@ -11,31 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from txl_tf.config.training import RunOptions
 from txl_tf.data.files import check_folder
-from txl_tf.data.records.reading import Records
-from txl_tf.programs.cli.config_flags import override
-from txl_tf.programs.cli.flags import reraise_as_flag_error
 from txl_tf.programs.cli.legacy_flags import TRAINING_FLAGS, describe_legacy_flags
-from txl_tf.programs.cli.run_flags import open_data_set
-from txl_tf.programs.cli.train_flags import (
-    check_flags,
-    choose_folders,
-    evaluates,
-    find_start,
-    make_configs,
-    read_config_to_evaluate,
-    read_settings,
-    trains,
-)
+from txl_tf.programs.cli.train_flags import check_flags, choose_folders, make_job, trains
 from txl_tf.quiet_start import check_backend
 from txl_tf.runs.checkpoint_files import check_exists, find_checkpoint, list_checkpoints
-from txl_tf.runs.folder import RunConfig, has_run, read_run_config, read_run_options
 from txl_tf.runs.lock import lock_run
 from txl_tf.training.cluster import is_chief
 
 if TYPE_CHECKING:
-    from txl_tf.training.job import SamplerMaker
+    from txl_tf.training.job import SamplerMaker, TrainJob
 
 
 def run(
@@ -53,64 +38,42 @@ def run(
     for line in describe_legacy_flags(options, TRAINING_FLAGS):
         print(line)
     check_backend()
-    choose_folders(options)
+    found = choose_folders(options)
     _check_paths(options)
+
+    # 2) Make the job of them, and open its data.
+    job = make_job(options, found)
     # A TPU is driven by one process, even if TF_CONFIG is set.
     writes = "tpu" in options or is_chief()
-
-    # 2) Open the data, with every split that is needed.
-    preset = read_settings(options)
-    found = read_run_config(options.model_dir) if has_run(options.model_dir) else None
-    records = open_data_set(options.data_dir)
-    remembered = read_run_options(options.model_dir) or RunOptions()
-    run_options = reraise_as_flag_error(override, remembered, options)
-    if trains(options):
-        records.split("train")
-    if evaluates(options) or run_options.eval_every:
-        records.split(run_options.eval_split)
 
     # 3) Evaluate only.
     if not trains(options):
         if writes:
-            config = read_config_to_evaluate(options, preset)
-            _set_determinism(run_options, config)
-            _evaluate(options, run_options, records, config)
+            _set_determinism(job)
+            _evaluate(job, options)
         else:
             print("Nothing to do for this process: the chief evaluates.")
         return
 
     # 4) Train, or describe the training; then evaluate if the flags say so.
-    start = None if found else find_start(options, records)
-    configs = reraise_as_flag_error(make_configs, options, records, preset, found, start)
     locks = writes and not options.dry_run
-    with lock_run(options.model_dir) if locks else contextlib.nullcontext():
+    with lock_run(job.model_dir) if locks else contextlib.nullcontext():
         from txl_tf.training.dry_run import describe
-        from txl_tf.training.job import TrainJob, train
+        from txl_tf.training.job import train
         from txl_tf.training.workers import Workers
 
-        config = RunConfig(records.dataset, *configs)
-        _set_determinism(run_options, config)
-        job = TrainJob(
-            options.model_dir,
-            records,
-            config,
-            run_options,
-            warm_start_path=options.warm_start_path,
-            accepts_other_records=options.accept_other_records,
-            is_evaluated=options.do_eval,
-        )
+        _set_determinism(job)
         if options.dry_run:
             for line in describe(job, count_replicas(options)):
                 print(line)
             return
         workers = Workers(make_strategy(options))
         # TPUs make no samples: they are not suited to generating one token at a time.
-        samples = run_options.sample_tokens and run_options.eval_every and "tpu" not in options
-        make_sampler = _choose_sampler(records, config, run_options) if samples else None
-        train(job, workers, make_sampler=make_sampler)
+        samples = job.options.sample_tokens and job.options.eval_every and "tpu" not in options
+        train(job, workers, make_sampler=_choose_sampler(job) if samples else None)
         if options.do_eval:
             if workers.is_chief:
-                _evaluate(options, run_options, records, config)
+                _evaluate(job, options)
             workers.wait()  # if another process ended, tensorflow would stop the chief too
 
 
@@ -129,50 +92,42 @@ def _check_paths(options: flags.FlagValues) -> None:
         check_not_release(path)
 
 
-def _set_determinism(options: RunOptions, config: RunConfig) -> None:
+def _set_determinism(job: "TrainJob") -> None:
     """Restricts TensorFlow to deterministic operations, if the run does so."""
-    if options.deterministic:
+    if job.options.deterministic:
         from txl_tf.training.job import make_deterministic
 
-        make_deterministic(config.training.seed)
+        make_deterministic(job.config.training.seed)
 
 
-def _choose_sampler(
-    records: Records, config: RunConfig, options: RunOptions
-) -> "SamplerMaker | None":
+def _choose_sampler(job: "TrainJob") -> "SamplerMaker | None":
     """Returns a function that makes the sampler of evaluations in training.
 
     LSTMs make no samples, as there is no generation for them.
     """
-    if not config.model.can_have_memory:
+    if not job.config.model.can_have_memory:
         if is_chief():
             print("No samples: generation needs a memory of keys and values.")
         return None
     from txl_tf.generation.live_sample import PROMPT_TOKENS, LiveSample
 
-    split = records.split(options.eval_split)
+    split = job.records.split(job.options.eval_split)
     return functools.partial(
         LiveSample,
-        vocabulary=records.vocabulary,
-        evaluation=config.evaluation,
+        vocabulary=job.records.vocabulary,
+        evaluation=job.config.evaluation,
         prompt=split.read(0, min(PROMPT_TOKENS, len(split))),
-        n_new=options.sample_tokens,
+        n_new=job.options.sample_tokens,
     )
 
 
-def _evaluate(
-    options: flags.FlagValues, run_options: RunOptions, records: Records, config: RunConfig
-) -> None:
+def _evaluate(job: "TrainJob", options: flags.FlagValues) -> None:
     from txl_tf.programs.cli.evaluation import evaluate_checkpoints
 
     evaluate_checkpoints(
-        records,
-        config,
-        model_dir=options.model_dir,
-        split=run_options.eval_split,
+        job,
         checkpoint=options.eval_ckpt_path,
         first_step=options.start_eval_steps if options.do_eval_only else None,
         max_segments=options.max_eval_batch if options.max_eval_batch > 0 else None,
-        use_ema=run_options.use_ema,
-        jit=options.jit if options["jit"].present else config.training.jit,
+        jit=options.jit if options["jit"].present else job.config.training.jit,
     )

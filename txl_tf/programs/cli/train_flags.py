@@ -1,4 +1,4 @@
-"""The flags of the training command, and the configs of a run that they make.
+"""The flags of the training command, and the `TrainJob` that they make.
 
 The flags are those of the 2019 release, and additional ones. They change a preset, an older run or
 the defaults; an existing run also states its data and, for a new run, the initial model.
@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import tomllib
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -33,18 +34,22 @@ from txl_tf.programs.cli.run_flags import (
     choose_data_set,
     define_threads_flag,
     find_only_data_set,
+    open_data_set,
     say_default,
 )
 from txl_tf.runs.checkpoint_files import is_weights_file
 from txl_tf.runs.folder import (
     RunConfig,
-    find_run_data,
+    StoredRun,
     has_run,
     name_preparation,
+    read_run,
     read_run_config,
     read_run_vocabulary,
-    recall_data,
 )
+
+if TYPE_CHECKING:
+    from txl_tf.training.job import TrainJob
 
 MAX_CPU_REPLICAS = 256  # each needs memory and threads
 _ANY_SIZE = 2**20  # of a vocabulary: the records decide on it
@@ -120,10 +125,11 @@ def check_flags(options: flags.FlagValues) -> None:
         raise flags.Error("--max_eval_batch must be -1, for all, or positive. Received: 0")
 
 
-def choose_folders(options: flags.FlagValues) -> None:
+def choose_folders(options: flags.FlagValues) -> StoredRun | None:
     """Gives `model_dir` and `data_dir` their defaults, and prints those of a new run.
 
     The data of a run are those of its training, or for an imported run those that came with it.
+    Returns what the folder of the run holds; `None` for a new run.
     """
     model_dir = options.model_dir
     if model_dir is None:
@@ -131,18 +137,16 @@ def choose_folders(options: flags.FlagValues) -> None:
         place = data_dir if is_remote(data_dir) else os.path.abspath(data_dir)
         name = os.path.basename(place.rstrip("/").removesuffix("/tfrecords"))
         options["model_dir"].value = join_path(RUNS, name)
+    found = read_run(options.model_dir, needs_data=options.data_dir is None)
     if options.data_dir is None:
-        if has_run(options.model_dir):
-            found = recall_data(options.model_dir) or find_run_data(options.model_dir)
-        else:
-            found = choose_data_set()
-        if found is None:
+        if found and found.data_dir is None:
             raise flags.Error(
                 f"--data_dir must be given: `{options.model_dir}` does not state where its data are"
             )
-        options["data_dir"].value = found
+        options["data_dir"].value = found.data_dir if found else choose_data_set()
     if model_dir is None:
         say_default("model_dir", options.model_dir, "named after the data")
+    return found
 
 
 def read_settings(options: flags.FlagValues) -> presets.Preset | None:
@@ -174,14 +178,50 @@ def read_settings(options: flags.FlagValues) -> presets.Preset | None:
         )
 
 
-def make_configs(
+def make_job(options: flags.FlagValues, found: StoredRun | None) -> "TrainJob":
+    """Returns what the flags ask for, of a new run or of the one that was found.
+
+    Raises:
+        flags.Error: If the flags contradict each other, or the run that they change.
+        UserError: If settings, records or a split cannot be read, or there is no run to evaluate.
+    """
+    preset = read_settings(options)
+    records = open_data_set(options.data_dir)
+    base = found.options if found else RunOptions()
+    run_options = reraise_as_flag_error(override, base, options)
+    if trains(options):
+        records.split("train")
+    if evaluates(options) or run_options.eval_every:
+        records.split(run_options.eval_split)
+    if trains(options):
+        start = None if found else find_start(options, records)
+        known = found.config if found else None
+        config = reraise_as_flag_error(make_config, options, records, preset, known, start)
+    else:
+        known = found.config if found else read_run_config(options.model_dir)
+        config = make_config_to_evaluate(options, preset, known)
+
+    from txl_tf.training.job import TrainJob  # with TensorFlow, so after the checks
+
+    return TrainJob(
+        options.model_dir,
+        records,
+        config,
+        run_options,
+        warm_start_path=options.warm_start_path,
+        accepts_other_records=options.accept_other_records,
+        is_evaluated=options.do_eval,
+    )
+
+
+def make_config(
     options: flags.FlagValues,
     records: Records,
     preset: presets.Preset | None,
     found: RunConfig | None = None,
     start: ModelConfig | None = None,
-) -> tuple[ModelConfig, TrainConfig, EvalConfig]:
-    """Returns the configs of a run that is trained.
+) -> RunConfig:
+    """Returns the config of a run that is trained.
 
     Flags on the command line come first. Other fields are those of the preset; without one, those
     of the existing run (`found`), or of the model that a new run starts from; otherwise the
@@ -201,9 +241,12 @@ def make_configs(
         # A preset does not decide what XLA compiles, so it leaves the choice of the run.
         jit = (found or base).training.jit
         training = override(dataclasses.replace(base.training, jit=jit), options)
-        return model, training, make_eval_config(options, base.evaluation)
-    training = override(TrainConfig(), options)
-    return model, training, make_eval_config(options, _evaluate_as_trained(training))
+        evaluation = base.evaluation
+    else:
+        training = override(TrainConfig(), options)
+        evaluation = _evaluate_as_trained(training)
+    evaluation = make_eval_config(options, evaluation)
+    return RunConfig(records.dataset, model, training, evaluation)
 
 
 def _evaluate_as_trained(training: TrainConfig) -> EvalConfig:
@@ -260,12 +303,13 @@ def make_eval_config(options: flags.FlagValues, config: EvalConfig) -> EvalConfi
     return override(config, options)
 
 
-def read_config_to_evaluate(options: flags.FlagValues, preset: presets.Preset | None) -> RunConfig:
+def make_config_to_evaluate(
+    options: flags.FlagValues, preset: presets.Preset | None, found: RunConfig
+) -> RunConfig:
     """Returns the config of an existing run, with the evaluation that the flags describe.
 
     If the flags change the model, loading the weights fails later.
     """
-    found = read_run_config(options.model_dir)
     base = found.model
     if preset:
         # Neither in the preset nor inferable from the weights.
