@@ -46,7 +46,7 @@ def test_the_level_of_the_user_counts(level):
         (txl_tf, "TransformerXL"),
         (txl_tf, "load"),
         (txl_tf, "training"),
-        (training, "train_step"),
+        (training, "TrainStep"),
         (release, "load_model"),
     ],
 )

@@ -11,7 +11,7 @@ from tables import slow_after
 
 from txl_tf import TrainConfig, TransformerXL
 from txl_tf.errors import UserError
-from txl_tf.training import make_optimizer, train_step
+from txl_tf.training import TrainStep, make_optimizer
 from txl_tf.training.keras_optimizer import RecipeOptimizer
 
 N_STEPS = 5
@@ -37,9 +37,10 @@ def test_a_recipe_makes_the_steps_of_the_training_programs(optimizer):
     for weight, other in zip(model.weights, lm.backbone.weights, strict=True):
         weight.assign(other)
     segments, memory = make_segments(), model.initial_memory(BATCH, MEMORY)
+    step = TrainStep(model, own, span=SPAN)
     for index in range(N_STEPS):
         ids, targets, _ = map(tf.constant, segments[index])
-        _, memory = train_step(model, own, ids, targets, memory, span=SPAN)
+        _, memory = step(ids, targets, memory)
     lm.fit(segments, steps_per_epoch=N_STEPS, verbose=0)
     for one, other in zip(lm.backbone.weights, model.weights, strict=True):
         # Adam enlarges what rounding does to the smallest gradients. Without the decay of a weight

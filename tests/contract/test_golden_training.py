@@ -39,9 +39,11 @@ def run(request):
     span = txl_tf.AttentionSpan(RECIPE["model"]["mem_len"])
     memory = model.initial_memory(RECIPE["batch_size"], span.mem_len)
 
+    train_step = txl_tf.training.TrainStep(model, optimizer, span=span)
+
     @tf.function(jit_compile=request.param, autograph=False)
     def step(ids, targets, memory):
-        return txl_tf.training.train_step(model, optimizer, ids, targets, memory, span=span)
+        return train_step(ids, targets, memory)
 
     optimizer.build(model.trainable_variables)
     table = []

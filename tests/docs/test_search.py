@@ -124,7 +124,7 @@ SEARCHES = {
     "changelog": ["changelog"],
     "lab/published-figures": ["published figures"],
     "lab/numbers": ["tokens per second", "speed"],
-    "api/training": ["custom training loop", "train_step"],
+    "api/training": ["custom training loop", "TrainStep"],
     "api/scoring": ["Evaluator"],
     "api/language_model": ["LanguageModel"],
 }

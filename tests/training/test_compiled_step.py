@@ -24,15 +24,8 @@ def compile_step(model_config, dtype, config):
 
     @tf.function(jit_compile=True, autograph=False)
     def step(ids, targets, memory, document_starts):
-        result, new_memory = txl_tf.training.train_step(
-            model,
-            optimizer,
-            ids,
-            targets,
-            memory,
-            span=config.span,
-            document_starts=document_starts,
-        )
+        train_step = txl_tf.training.TrainStep(model, optimizer, span=config.span)
+        result, new_memory = train_step(ids, targets, memory, document_starts=document_starts)
         return tuple(result), new_memory
 
     ids = tf.zeros((BATCH, TGT_LEN), tf.int32)
@@ -90,12 +83,10 @@ def test_a_compiled_loop_makes_the_steps_of_separate_calls():
         model = txl_tf.TransformerXL(ADAPTIVE, seed=3)
         optimizer = txl_tf.training.make_optimizer(RESETTING)
         optimizer.build(model.trainable_variables)
+        train_step = txl_tf.training.TrainStep(model, optimizer, span=RESETTING.span)
 
         def step(segment, memory):
-            inputs = (segment[:, :-1], segment[:, 1:], memory)
-            result, memory = txl_tf.training.train_step(
-                model, optimizer, *inputs, span=RESETTING.span
-            )
+            result, memory = train_step(segment[:, :-1], segment[:, 1:], memory)
             return result.nats, memory
 
         return step, model.initial_memory(BATCH, MEM_LEN)
@@ -133,12 +124,11 @@ def test_parts_of_a_batch_are_computed_one_after_the_other():
     def count_bytes(n_parts):
         """Returns the memory of a step besides its arguments and results."""
         options = txl_tf.training.StepOptions(accumulate_steps=n_parts)
+        train_step = txl_tf.training.TrainStep(model, optimizer, span=config.span, options=options)
 
         @tf.function(jit_compile=True, autograph=False)
         def step(ids, memory):
-            return txl_tf.training.train_step(
-                model, optimizer, ids, ids, memory, span=config.span, options=options
-            )[1]
+            return train_step(ids, ids, memory)[1]
 
         ids, memory = tf.zeros((64, 64), tf.int32), model.initial_memory(64, config.mem_len)
         get_ir = step.experimental_get_compiler_ir(ids, memory)

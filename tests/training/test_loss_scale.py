@@ -64,7 +64,7 @@ def test_good_steps_in_a_row_double_the_scale(trainer):
 def test_gradients_too_large_on_one_replica_are_skipped_on_all(two_replicas):
     """Keras' own scaling asks the first replica alone, before the reduction."""
     trainer = make_trainer(two_replicas, SHALLOW, HALF)
-    compute = trainer.compute_gradients
+    compute = trainer.train_step.compute
 
     def spoil(model, ids, targets, memory, **kwargs):
         nats, gradients, memory = compute(model, ids, targets, memory, **kwargs)
@@ -72,7 +72,7 @@ def test_gradients_too_large_on_one_replica_are_skipped_on_all(two_replicas):
         factor = tf.where(tf.equal(replica, 1), np.inf, 1.0)
         return nats, [gradient * factor for gradient in gradients], memory
 
-    trainer.compute_gradients = spoil
+    trainer.train_step.compute = spoil
     before = read_variables(trainer)
     interval = run_steps(trainer, [1])
     assert not interval.is_good[0]

@@ -51,16 +51,14 @@ def test_a_staged_run_equals_a_plain_loop_of_steps(one_replica):
     # The same text in segments of the common multiple of all lengths.
     whole = make_lanes(dataclasses.replace(TRAINING, tgt_len=30), DOCUMENTS)
     (segments,), (starts,) = whole.read(0), whole.read_document_starts(0)
+    train_step = txl_tf.training.TrainStep(model, optimizer, span=TRAINING.span)
     first = 0
     for length in LENGTHS[:9]:  # what one of them holds
         rows = slice(first, first + length)
-        result, memory = txl_tf.training.train_step(
-            model,
-            optimizer,
+        result, memory = train_step(
             tf.constant(segments[:, :-1][:, rows]),
             tf.constant(segments[:, 1:][:, rows]),
             memory,
-            span=TRAINING.span,
             document_starts=tf.constant(starts[:, rows]),
         )
         nats.append(float(result.nats))

@@ -21,11 +21,10 @@ def take_step(config, *, traced=False, start=0, built=True, training=TRAINING):
         optimizer.build(model.trainable_variables)
     optimizer.iterations.assign(start)
     memory = model.initial_memory(3, 7)
+    train_step = txl_tf.training.TrainStep(model, optimizer, span=TRAINING.span)
 
     def step():
-        return txl_tf.training.train_step(
-            model, optimizer, IDS, TARGETS, memory, span=TRAINING.span
-        )
+        return train_step(IDS, TARGETS, memory)
 
     result, _ = (tf.function(step, autograph=False) if traced else step)()
     return result, model

@@ -41,7 +41,8 @@ def test_a_call_equals_a_plain_loop_of_steps(one_replica):
     interval = run_steps(trainer, [1, n_steps], make_lanes(RESETTING, text))
     model = txl_tf.TransformerXL(SHALLOW_DROPPING, seed=TRAINING.seed)
     optimizer = txl_tf.training.make_optimizer(TRAINING)
-    memory, span, results = model.initial_memory(BATCH, MEM_LEN), TRAINING.span, []
+    train_step = txl_tf.training.TrainStep(model, optimizer, span=TRAINING.span)
+    memory, results = model.initial_memory(BATCH, MEM_LEN), []
     lanes, positions = make_lanes(text=text), make_lanes(text=Text(np.arange(n_tokens)))
     assert 1 < lanes.steps_per_epoch < n_steps
     for step in range(n_steps):
@@ -50,9 +51,7 @@ def test_a_call_equals_a_plain_loop_of_steps(one_replica):
         if step == lanes.steps_per_epoch:  # the text is another one there
             memory = model.initial_memory(BATCH, MEM_LEN)
         ids, targets = tf.constant(segment[:, :-1]), tf.constant(segment[:, 1:])
-        result, memory = txl_tf.training.train_step(
-            model, optimizer, ids, targets, memory, span=span, document_starts=tf.constant(is_start)
-        )
+        result, memory = train_step(ids, targets, memory, document_starts=tf.constant(is_start))
         results.append(tf.stack(result).numpy())
     assert interval.step == trainer.step == n_steps
     np.testing.assert_array_equal(interval.tokens, np.full(n_steps, BATCH * TGT_LEN))
@@ -140,7 +139,7 @@ def test_parts_of_a_batch_drop_different_entries(one_replica):
     config = dataclasses.replace(TRAINING, accumulate_steps=2, train_steps=3)
     seen = []
     trainer = make_trainer(one_replica, SHALLOW_DROPPING, config)
-    compute = trainer.compute_gradients
+    compute = trainer.train_step.compute
     segment = np.repeat(make_lanes(config, same).read(0)[:, :1], BATCH, axis=1)
 
     def watch(*args, **kwargs):
@@ -148,15 +147,11 @@ def test_parts_of_a_batch_drop_different_entries(one_replica):
         seen.append(result[0])
         return result
 
-    result, _ = txl_tf.training.train_step(
-        trainer.model,
-        trainer.optimizer,
+    trainer.train_step.compute = watch
+    result, _ = trainer.train_step(
         tf.constant(segment[0, :, :-1]),
         tf.constant(segment[0, :, 1:]),
         trainer.model.initial_memory(BATCH, MEM_LEN),
-        span=config.span,
-        options=txl_tf.training.StepOptions(accumulate_steps=2),
-        compute=watch,
     )
     assert float(seen[0]) != float(seen[1])
     np.testing.assert_allclose(float(seen[0] + seen[1]), float(result.nats), rtol=1e-6)
@@ -183,7 +178,7 @@ def test_lanes_that_cannot_be_divided_into_parts_are_refused(two_replicas):
 
 def spoil(trainer, steps):
     """Lets losses and gradients of some steps be not finite."""
-    compute = trainer.compute_gradients
+    compute = trainer.train_step.compute
 
     def spoiled(model, ids, targets, memory, **kwargs):
         loss, gradients, memory = compute(model, ids, targets, memory, **kwargs)
@@ -192,7 +187,7 @@ def spoil(trainer, steps):
         memory = tuple(states * factor for states in memory)
         return loss * factor, [factor * gradient for gradient in gradients], memory
 
-    trainer.compute_gradients = spoiled
+    trainer.train_step.compute = spoiled
 
 
 def test_a_step_that_is_not_finite_changes_nothing_but_the_count(two_replicas):

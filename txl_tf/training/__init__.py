@@ -11,8 +11,8 @@ _PLACES = {
     "Regularization": "txl_tf.training.step",
     "StepOptions": "txl_tf.training.step",
     "StepResult": "txl_tf.training.step",
+    "TrainStep": "txl_tf.training.step",
     "make_optimizer": "txl_tf.training.update_rules",
-    "train_step": "txl_tf.training.step",
 }
 
 __all__ = [*_PLACES]

@@ -96,6 +96,8 @@ class StepOptions:
         extra_len: The number of positions before the segment that `ids` begins with, without a
             loss.
         regularization: Penalties on the last hidden states, or `None`.
+        mean_len: The mean length of segments of random lengths, which have the learning rate times
+            their length by this; `None` for the same rate.
     """
 
     accumulate_steps: int = 1
@@ -103,6 +105,7 @@ class StepOptions:
     half_loss: bool = False
     extra_len: int = 0
     regularization: Regularization | None = None
+    mean_len: int | None = None
 
     @classmethod
     def from_config(cls, config: TrainConfig) -> Self:
@@ -113,6 +116,7 @@ class StepOptions:
             config.half_loss,
             config.extra_len,
             Regularization(config.ar, config.tar) if config.ar or config.tar else None,
+            config.tgt_len if config.has_random_lengths else None,
         )
 
     def find_loss_start(self, window_len: int) -> int:
@@ -120,22 +124,18 @@ class StepOptions:
         half = (window_len - self.extra_len) // 2 if self.half_loss else 0
         return self.extra_len + half
 
+    def find_rate_factor(self, count: tf.Tensor | None) -> tf.Tensor | None:
+        """Returns the factor of the learning rate of a segment of `count` positions; `None` for 1.
 
-def train_step(
-    model: SegmentModel,
-    optimizer: Optimizer,
-    ids: tf.Tensor,
-    targets: tf.Tensor,
-    memory: Memory,
-    *,
-    span: AttentionSpan,
-    options: StepOptions | None = None,
-    document_starts: tf.Tensor | None = None,
-    count: tf.Tensor | None = None,
-    rate_factor: tf.Tensor | None = None,
-    compute: Callable[..., tuple[tf.Tensor, list[tf.Tensor], Memory]] | None = None,
-) -> tuple[StepResult, Memory]:
-    """Makes one training step on one segment, with teacher forcing.
+        As the authors of AWD-LSTM do with random lengths (Merity et al. 2017, section 4.1).
+        """
+        if count is None or self.mean_len is None:
+            return None
+        return tf.cast(count, tf.float32) / self.mean_len
+
+
+class TrainStep:
+    """Makes training steps on one replica, with teacher forcing.
 
     Under `tf.distribute` it is called in a replica, with the rows of that replica. The gradients
     are averaged over the replicas before they are clipped, so any number of replicas makes the
@@ -148,80 +148,109 @@ def train_step(
     Args:
         model: The model, built by its constructor.
         optimizer: An optimizer from `make_optimizer`.
-        ids: (B, T) int32, the inputs.
-        targets: (B, T) int32, the ids one position to the right of `ids`.
-        memory: The memory from `model.initial_memory` or the previous step.
         span: The attention span; its `mem_len` is that of the memory.
         options: How the gradients are computed and averaged; `None` for the defaults.
-        document_starts: (B, T) bool, where `ids` starts a document, which sees nothing of the text
-            before it; `None` if the text continues.
-        count: () int32, the number of positions of the segment; what follows them in `ids` has no
-            loss, and must not reach a later step by the memory. `None` for all.
-        rate_factor: () float32, the factor of the learning rate of this step; `None` for 1.
-        compute: A compiled `compute_gradients`; `None` to run it uncompiled.
-
-    Returns:
-        A `StepResult` and the new memory.
+        compute: A compiled `compute_gradients`; by default it runs uncompiled.
     """
-    options = options or StepOptions()
-    replica = tf.distribute.get_replica_context()
-    n_replicas = replica.num_replicas_in_sync
-    loss_scale = optimizer.loss_scale.read() if optimizer.loss_scale else None
-    loss_start = options.find_loss_start(ids.shape[1])
-    n_scored = ids.shape[1] - loss_start if count is None else count
 
-    # 1) Compute the parts of the rows one after the other, each with its own dropout masks.
-    n_parts = options.accumulate_steps
-    sums: list[tf.Tensor] = []  # of the loss, and the gradients of the mean loss
-    memories = []
-    parts = _split_rows((ids, targets, memory, document_starts), n_parts)
-    for part, (part_ids, part_targets, part_memory, part_starts) in enumerate(parts):
-        stream = replica.replica_id_in_sync_group * n_parts + part
-        model.set_dropout_seed(optimizer.iterations, stream=stream)
-        if sums:  # the same ids, after the gradients before: XLA would compute parts at once
-            is_known = tf.math.is_finite(tf.reshape(sums[1], [-1])[0])
-            part_ids = tf.maximum(part_ids, tf.cast(is_known, part_ids.dtype) - 1)
-        nats, gradients, part_memory = (compute or compute_gradients)(
-            model,
-            part_ids,
-            part_targets,
-            part_memory,
-            span=span,
-            document_starts=part_starts,
-            loss_scale=loss_scale,
-            loss_start=loss_start,
-            count=count,
-            regularization=options.regularization,
+    def __init__(
+        self,
+        model: SegmentModel,
+        optimizer: Optimizer,
+        *,
+        span: AttentionSpan,
+        options: StepOptions | None = None,
+        compute: Callable[..., tuple[tf.Tensor, list[tf.Tensor], Memory]] | None = None,
+    ):
+        self.model = model
+        self.optimizer = optimizer
+        self.span = span
+        self.options = options or StepOptions()
+        self.compute = compute or compute_gradients
+
+    def __call__(
+        self,
+        ids: tf.Tensor,
+        targets: tf.Tensor,
+        memory: Memory,
+        *,
+        document_starts: tf.Tensor | None = None,
+        count: tf.Tensor | None = None,
+    ) -> tuple[StepResult, Memory]:
+        """Makes a step on one segment.
+
+        Args:
+            ids: (B, T) int32, the inputs.
+            targets: (B, T) int32, the ids one position to the right of `ids`.
+            memory: The memory from `model.initial_memory` or the previous step.
+            document_starts: (B, T) bool, where `ids` starts a document, which sees nothing of the
+                text before it; `None` if the text continues.
+            count: () int32, the number of positions of a segment of random length; what follows
+                them in `ids` has no loss, and must not reach a later step by the memory. `None` for
+                all.
+
+        Returns:
+            A `StepResult` and the new memory.
+        """
+        optimizer, options = self.optimizer, self.options
+        replica = tf.distribute.get_replica_context()
+        n_replicas = replica.num_replicas_in_sync
+        loss_scale = optimizer.loss_scale.read() if optimizer.loss_scale else None
+        loss_start = options.find_loss_start(ids.shape[1])
+        n_scored = ids.shape[1] - loss_start if count is None else count
+
+        # 1) Compute the parts of the rows one after the other, each with its own dropout masks.
+        n_parts = options.accumulate_steps
+        sums: list[tf.Tensor] = []  # of the loss, and the gradients of the mean loss
+        memories = []
+        parts = _split_rows((ids, targets, memory, document_starts), n_parts)
+        for part, (part_ids, part_targets, part_memory, part_starts) in enumerate(parts):
+            stream = replica.replica_id_in_sync_group * n_parts + part
+            self.model.set_dropout_seed(optimizer.iterations, stream=stream)
+            if sums:  # the same ids, after the gradients before: XLA would compute parts at once
+                is_known = tf.math.is_finite(tf.reshape(sums[1], [-1])[0])
+                part_ids = tf.maximum(part_ids, tf.cast(is_known, part_ids.dtype) - 1)
+            nats, gradients, part_memory = self.compute(
+                self.model,
+                part_ids,
+                part_targets,
+                part_memory,
+                span=self.span,
+                document_starts=part_starts,
+                loss_scale=loss_scale,
+                loss_start=loss_start,
+                count=count,
+                regularization=options.regularization,
+            )
+            memories.append(part_memory)
+            if n_parts > 1:
+                gradients = [gradient / n_parts for gradient in gradients]
+            values = [nats, *gradients]
+            sums = list(map(tf.add, sums, values)) if sums else values
+        new_memory = keras.tree.map_structure(lambda *each: tf.concat(each, axis=0), *memories)
+
+        # 2) Average over the replicas.
+        means = _average(replica, sums, options.reduce_dtype) if n_replicas > 1 else sums
+        nats, *gradients = means
+        if loss_scale is not None:
+            gradients = [gradient / loss_scale for gradient in gradients]
+
+        # 3) Update. The gradients are averaged, so that either all replicas skip a step or none.
+        rate_factor = options.find_rate_factor(count)
+        rate = optimizer.learning_rate
+        result = StepResult(
+            nats=nats * n_replicas,
+            tokens=tf.cast(targets.shape[0] * n_scored * n_replicas, tf.float32),
+            grad_norm=tf.linalg.global_norm(gradients),
+            learning_rate=tf.identity(rate if rate_factor is None else rate * rate_factor),
         )
-        memories.append(part_memory)
-        if n_parts > 1:
-            gradients = [gradient / n_parts for gradient in gradients]
-        values = [nats, *gradients]
-        sums = list(map(tf.add, sums, values)) if sums else values
-    new_memory = keras.tree.map_structure(lambda *each: tf.concat(each, axis=0), *memories)
-
-    # 2) Average over the replicas.
-    means = _average(replica, sums, options.reduce_dtype) if n_replicas > 1 else sums
-    nats, *gradients = means
-    if loss_scale is not None:
-        gradients = [gradient / loss_scale for gradient in gradients]
-    rate = optimizer.learning_rate
-    result = StepResult(
-        nats=nats * n_replicas,
-        tokens=tf.cast(targets.shape[0] * n_scored * n_replicas, tf.float32),
-        grad_norm=tf.linalg.global_norm(gradients),
-        learning_rate=tf.identity(rate if rate_factor is None else rate * rate_factor),
-    )
-
-    # 3) Update. The gradients are averaged, so that either all replicas skip a step or none.
-    optimizer.apply(
-        gradients, model.trainable_variables, norm=result.grad_norm, rate_factor=rate_factor
-    )
-    is_known = tf.math.is_finite(nats)  # otherwise the new memory would spoil the next step
-    memory = keras.tree.map_structure(
-        lambda states, old: tf.where(is_known, states, old), new_memory, memory
-    )
-    return result, memory
+        variables = self.model.trainable_variables
+        optimizer.apply(gradients, variables, norm=result.grad_norm, rate_factor=rate_factor)
+        is_known = tf.math.is_finite(nats)  # otherwise the new memory would spoil the next step
+        memory = keras.tree.map_structure(
+            lambda states, old: tf.where(is_known, states, old), new_memory, memory
+        )
+        return result, memory
 
 
 def _average(
@@ -266,7 +295,7 @@ def compute_gradients(
 ) -> tuple[tf.Tensor, list[tf.Tensor], Memory]:
     """Runs the forward and backward pass on one segment.
 
-    The arguments are those of `train_step`, and `loss_scale`, the factor of the gradients, () or
+    The arguments are those of `TrainStep`, and `loss_scale`, the factor of the gradients, () or
     `None`. The first `count` positions from `loss_start` on have a loss.
 
     Returns:

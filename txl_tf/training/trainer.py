@@ -17,7 +17,7 @@ from txl_tf.models.compilation import choose_jit, compile_function, explain_full
 from txl_tf.training.intervals import Interval, Pace
 from txl_tf.training.optimizer import read_step_count
 from txl_tf.training.replica_memory import ReplicaMemory
-from txl_tf.training.step import StepOptions, StepResult, compute_gradients, train_step
+from txl_tf.training.step import StepOptions, StepResult, TrainStep, compute_gradients
 from txl_tf.training.strategy import measure_peak_memory
 from txl_tf.training.update_rules import make_optimizer
 from txl_tf.training.workers import Workers
@@ -74,7 +74,6 @@ class Trainer:
         self.strategy = workers.strategy
         self.config = config
         self.jit = choose_jit(config.jit, config.precision)
-        self._options = StepOptions.from_config(config)
         self.rows = check_batch(config, self.strategy.num_replicas_in_sync)
         with self.strategy.scope(), explain_full_memory(ADVICE):
             self.model = make_model(
@@ -89,7 +88,13 @@ class Trainer:
             self.memory = ReplicaMemory(workers, self.model, self.rows, config.mem_len)
         # Compiled inside the replica function, because XLA cannot compile `strategy.run` itself
         # with several replicas on CPUs. Reduction, clipping and update stay outside.
-        self.compute_gradients = compile_function(compute_gradients, self.jit)
+        self.train_step = TrainStep(
+            self.model,
+            self.optimizer,
+            span=config.span,
+            options=StepOptions.from_config(config),
+            compute=compile_function(compute_gradients, self.jit),
+        )
 
     @property
     def step(self) -> int:
@@ -220,21 +225,12 @@ class Trainer:
         index: tf.Tensor,
     ) -> StepResult:
         segment = segments[index]  # (B/R, T + 1)
-        rate_factor = None
-        if length is not None:
-            rate_factor = tf.cast(length, tf.float32) / self.config.tgt_len
-        result, memory = train_step(
-            self.model,
-            self.optimizer,
+        result, memory = self.train_step(
             segment[:, :-1],
             segment[:, 1:],
             self.memory.read(),
-            span=self.config.span,
-            options=self._options,
             document_starts=None if document_starts is None else document_starts[index],
             count=length,
-            rate_factor=rate_factor,
-            compute=self.compute_gradients,
         )
         self.memory.assign(memory)
         return result

@@ -200,7 +200,7 @@ def make_trainer(model: ModelConfig, training: TrainConfig, devices: Sequence[st
 
 
 def _count_traces(trainer: Any) -> int:
-    functions = (trainer.run_steps, trainer.compute_gradients)
+    functions = (trainer.run_steps, trainer.train_step.compute)
     return sum(function.experimental_get_tracing_count() for function in functions)
 
 
