@@ -10,7 +10,7 @@ from txl_tf.generation.sampling import UNIFORMS_PER_BLOCK, SamplingConfig, draw_
 from txl_tf.generation.token_loop import TokenLoop, take_positions
 from txl_tf.layers.memory import clear_rows
 from txl_tf.models.cached_model import CachedModel, CachedState
-from txl_tf.runs.checkpoint_reader import name_variables
+from txl_tf.runs.checkpoint import name_variables
 
 Tensors = dict[str, tf.Tensor]
 
