@@ -22,7 +22,7 @@ from txl_tf.models.segment_model import refuse
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.pretrained import find_pretrained
 from txl_tf.quiet_start import check_backend
-from txl_tf.runs.checkpoint_files import WEIGHTS_NAME, find_checkpoint, is_weights_file
+from txl_tf.runs.checkpoint_choice import WEIGHTS_NAME, find_checkpoint, is_weights_file
 from txl_tf.runs.folder import RunConfig, make_run_folder, read_run_config
 from txl_tf.runs.weights_file import read_weights_file, write_weights_file
 from txl_tf.training.keras_optimizer import RecipeOptimizer
@@ -209,7 +209,7 @@ class CausalLM(keras.Model):
             read_weights_file(lm.backbone, path)
             return lm
         check_backend()
-        from txl_tf.runs.checkpoint_reader import load_weights
+        from txl_tf.runs.checkpoint import load_weights
 
         load_weights(lm.backbone, path)
         return lm

@@ -23,8 +23,7 @@ from txl_tf.models.compilation import Recent
 from txl_tf.models.quantization import get_kernel_dtype, quantize
 from txl_tf.models.segment_model import SegmentModel, refuse
 from txl_tf.pretrained import find_pretrained
-from txl_tf.runs.checkpoint_files import read_step
-from txl_tf.runs.checkpoint_reader import load_choice
+from txl_tf.runs.checkpoint import load_choice, read_step
 from txl_tf.runs.folder import (
     RunConfig,
     check_vocabulary,

@@ -10,7 +10,7 @@ from txl_tf.errors import UserError
 from txl_tf.language_model import LanguageModel
 from txl_tf.models.architecture import make_model
 from txl_tf.models.quantization import get_kernel_dtype
-from txl_tf.runs.checkpoint_reader import name_variables
+from txl_tf.runs.checkpoint import name_variables
 
 
 def extend_vocabulary(

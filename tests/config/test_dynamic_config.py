@@ -12,13 +12,13 @@ from txl_tf.programs.evaluate import choose_dynamic_config, define_flags
 @pytest.mark.parametrize(
     ("rule", "rates"),
     [
-        ("rms", (1e-4, 0.01, 3e-4)),
-        ("sgd", (0.1, 0.003, 3e-4)),
+        ("rms", (1e-4, 0.01)),
+        ("sgd", (0.1, 0.003)),
     ],
 )
 def test_rates_that_are_not_given_are_those_of_the_rule(rule, rates):
     config = DynamicConfig(rule)
-    assert (config.learning_rate, config.decay, config.epsilon) == rates
+    assert (config.learning_rate, config.decay) == rates
     assert dataclasses.replace(config, decay=0.5) == DynamicConfig(rule, decay=0.5)
     options = define_flags()
     options(["evaluate", "--dynamic", f"--dynamic_rule={rule}"])

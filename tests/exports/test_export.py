@@ -175,6 +175,8 @@ def test_empty_texts_have_no_losses(masked):
     assert np.isnan(found["bpc"][-1])
     n_ids = [len(WORDS.encode(text)) for text in texts]
     np.testing.assert_array_equal(np.diff(found["row_splits"]), n_ids)
+    nothing = masked.call("score_text", texts=np.zeros(0, "S1"))
+    assert (nothing["nats"].shape, nothing["row_splits"].tolist()) == ((0,), [0])
     ids = np.zeros((2, 3), np.int32)
     for width in (0, 3):
         nats = masked.call("score_ids", ids=ids[:, :width], lengths=np.zeros(2, np.int32))

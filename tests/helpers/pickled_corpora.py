@@ -1,4 +1,4 @@
-"""Small pickles of the release's classes, as this Python and as Python 2 write them."""
+"""Small pickles of the release's classes at protocol 2, as this Python and Python 2 write them."""
 
 import pickle
 import struct
@@ -39,26 +39,26 @@ def make_objects(vocab=None, corpus=None):
     return classes, vocabulary, data
 
 
-def dump(top, classes, protocol):
+def dump(top, classes):
     """Pickles an object of such classes."""
     modules = {}
     for name, place in (("Corpus", "data_utils"), ("Vocab", "vocabulary")):
         modules[place] = ModuleType(place)
         setattr(modules[place], name, classes[name])
     with mock.patch.dict(sys.modules, modules):
-        return pickle.dumps(top, protocol)
+        return pickle.dumps(top, 2)
 
 
-def dump_corpus(protocol=2, vocab=None, corpus=None):
+def dump_corpus(vocab=None, corpus=None):
     """Pickles a corpus; `vocab` and `corpus` change attributes."""
     classes, _, data = make_objects(vocab, corpus)
-    return dump(data, classes, protocol)
+    return dump(data, classes)
 
 
-def dump_vocabulary(protocol=2):
+def dump_vocabulary():
     """Pickles a vocabulary alone."""
     classes, vocabulary, _ = make_objects()
-    return dump(vocabulary, classes, protocol)
+    return dump(vocabulary, classes)
 
 
 def write_string(text):

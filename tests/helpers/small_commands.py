@@ -10,7 +10,7 @@ from places import ROOT
 from benchmarks.flag_texts import keep_last
 from txl_tf.data import Vocabulary, write_records
 from txl_tf.programs import train as train_gpu
-from txl_tf.runs.checkpoint_files import list_checkpoints
+from txl_tf.runs.checkpoint_choice import list_checkpoints
 
 PROGRAM = ROOT / "train_gpu.py"
 N_TOKEN, N_VALID, N_TEST = 11, 101, 149

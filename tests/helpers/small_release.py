@@ -9,7 +9,7 @@ from places import GOLDEN
 from txl_tf.config import ModelConfig
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.release.names import SCOPE, list_entries
-from txl_tf.runs.checkpoint_writer import write_tensors
+from txl_tf.runs.checkpoint import write_tensors
 
 DATA = GOLDEN / "data"
 SIZES = {"n_layer": 2, "d_model": 12, "d_embed": 12, "n_head": 3, "d_head": 5, "d_inner": 7}

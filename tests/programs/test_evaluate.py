@@ -18,7 +18,7 @@ from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.errors import UserError
 from txl_tf.presets import Preset
 from txl_tf.programs import evaluate
-from txl_tf.runs.checkpoint_reader import load_weights
+from txl_tf.runs.checkpoint import load_weights
 from txl_tf.runs.folder import VOCABULARY_NAME, read_run_config
 from txl_tf.scoring.evaluator import Evaluator
 

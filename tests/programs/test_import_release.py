@@ -13,7 +13,7 @@ from txl_tf.data import read_ids
 from txl_tf.programs import evaluate, export_release, import_release
 from txl_tf.release import load_model
 from txl_tf.release.records import convert_records
-from txl_tf.runs.checkpoint_reader import name_variables
+from txl_tf.runs.checkpoint import name_variables
 
 WORDS = {"cutoffs": (50, 200), "div_val": 2, "untie_r": True, "proj_share_all_but_first": True}
 

@@ -7,7 +7,7 @@ import pytest
 from small_commands import make_arguments, run_main, write_data
 
 from txl_tf.programs import evaluate, train
-from txl_tf.runs.checkpoint_files import list_checkpoints
+from txl_tf.runs.checkpoint_choice import list_checkpoints
 
 pytestmark = pytest.mark.slow
 

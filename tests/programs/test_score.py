@@ -16,12 +16,7 @@ import txl_tf
 from txl_tf.data import Vocabulary
 from txl_tf.data.text.text_files import TextFile
 from txl_tf.programs import score
-from txl_tf.runs.checkpoint_reader import CheckpointReader
-from txl_tf.runs.checkpoint_writer import (
-    make_config_group,
-    make_origin_group,
-    write_checkpoint,
-)
+from txl_tf.runs.checkpoint import CheckpointReader, write_checkpoint
 from txl_tf.runs.folder import (
     CONFIG_NAME,
     VOCABULARY_NAME,
@@ -43,8 +38,8 @@ def folder(request, run, tmp_path_factory):
     names = reader.list_shapes("weights")
     # So large that each token matters.
     large = {name: tf.Variable(9 * reader.read("weights", name)) for name in names}
-    groups = make_config_group(read_run_config(str(run)).model) | make_origin_group(reader.origin)
-    write_checkpoint(str(folder / "checkpoints" / "ckpt-12"), {"weights": large, **groups})
+    path, config = str(folder / "checkpoints" / "ckpt-12"), read_run_config(str(run)).model
+    write_checkpoint(path, {"weights": large}, config, reader.origin)
     rng = np.random.default_rng(5)
     symbols = [*"abcde", " ", "\n"] if request.param == "char" else [*"abcde", "\n", "\n\n"]
     join = "" if request.param == "char" else " "

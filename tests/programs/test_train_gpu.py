@@ -27,7 +27,7 @@ import txl_tf
 from tests.soak import kill_resume
 from txl_tf.data import open_records
 from txl_tf.programs import train
-from txl_tf.runs.checkpoint_files import list_checkpoints
+from txl_tf.runs.checkpoint_choice import list_checkpoints
 from txl_tf.runs.folder import read_run_config
 
 

@@ -14,7 +14,7 @@ import txl_tf
 from txl_tf.data import Vocabulary
 from txl_tf.programs import verify_release
 from txl_tf.release import load_model
-from txl_tf.runs.checkpoint_writer import save_weights
+from txl_tf.runs.checkpoint import save_weights
 from txl_tf.runs.folder import RunConfig, make_run_folder
 
 CASE = load_case("char")

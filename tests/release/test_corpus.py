@@ -96,12 +96,9 @@ def test_the_vocabulary_is_read_alone(golden):
     assert load_vocabulary(str(path)) == corpus.vocabulary
 
 
-@pytest.mark.parametrize("protocol", [*range(6), "Python 2"])
-def test_protocols_agree(protocol, tmp_path):
-    if protocol == "Python 2":
-        data = pickled_corpora.dump_python2_corpus()
-    else:
-        data = pickled_corpora.dump_corpus(protocol)
+@pytest.mark.parametrize("dump", [pickled_corpora.dump_corpus, pickled_corpora.dump_python2_corpus])
+def test_both_pythons_agree(dump, tmp_path):
+    data = dump()
     corpus = read_corpus(write(tmp_path, data))
     assert (corpus.dataset, corpus.cutoffs) == ("wt103", (2, 5))
     assert corpus.vocabulary == Vocabulary(
@@ -110,9 +107,8 @@ def test_protocols_agree(protocol, tmp_path):
     assert {split: list(ids) for split, ids in corpus.splits.items()} == pickled_corpora.IDS
 
 
-@pytest.mark.parametrize("protocol", [0, 5])
-def test_a_vocabulary_alone_is_read(protocol, tmp_path):
-    path = write(tmp_path, pickled_corpora.dump_vocabulary(protocol))
+def test_a_vocabulary_alone_is_read(tmp_path):
+    path = write(tmp_path, pickled_corpora.dump_vocabulary())
     assert load_vocabulary(path).symbols == pickled_corpora.SYMBOLS
     assert get_fault(path) == "it does not hold a Corpus of the 2019 release"
 
@@ -188,14 +184,14 @@ def test_a_name_that_is_given_goes_before_the_pickles(tmp_path):
 
 IDS = {symbol: i for i, symbol in enumerate(pickled_corpora.SYMBOLS)}
 BAD_VOCABULARIES = {
-    "no symbols": ({"idx2sym": [], "sym2idx": {}}, "its vocabulary has no symbols"),
+    "no symbols": ({"idx2sym": [], "sym2idx": {}}, "its vocabulary has 0 symbols, and ids of 0"),
     "other ids": (
         {"sym2idx": IDS | {"of": 6, "été": 5}},
-        "symbol 5 of its vocabulary, 'of', has another id",
+        "symbol 5 of its vocabulary is not a text with this id",
     ),
     "a symbol of another encoding": (
         with_symbols("the", b"\xe9t\xe9"),
-        "it is damaged or not a pickle: unhashable type: '_Bytes'",
+        r"b'\xe9t\xe9' is not UTF-8",
     ),
     "white space": (
         with_symbols("the", "New\nYork"),
@@ -207,19 +203,22 @@ BAD_VOCABULARIES = {
     ),
     "words without a delimiter": (
         {"delimiter": ""},
-        "its vocabulary splits texts into characters, but has other symbols",
+        "Each of `symbols` must be one character. Received: '<eos>' as symbol 0",
     ),
     "an unknown beyond": ({"unk_idx": 7}, "`unk_idx` of its vocabulary is not an id"),
-    "fewer ids": ({"sym2idx": {"a": 0}}, "its vocabulary has 7 symbols, but 1 with an id"),
+    "fewer ids": ({"sym2idx": {"a": 0}}, "its vocabulary has 7 symbols, and ids of 1"),
     "a number for a symbol": (
         {"idx2sym": [*pickled_corpora.SYMBOLS[:6], 6]},
-        "symbol 6 of its vocabulary is not a short text",
+        "symbol 6 of its vocabulary is not a text with this id",
     ),
     "no case": (
         {"lower_case": None},
-        "its vocabulary does not say whether texts are in lower case",
+        "`lower_case` of its vocabulary is not of type bool",
     ),
-    "special symbols": ({"special": "<eos>"}, "`special` of its vocabulary is not a list"),
+    "special symbols": (
+        {"special": "<eos>"},
+        "`special` of its vocabulary is not of type list",
+    ),
 }
 
 
@@ -234,7 +233,7 @@ BAD_CORPORA = {
     "ids beyond": ({"train": np.array([0, 7])}, "`train` holds ids outside of its 7 symbols"),
     "a table of ids": (
         {"test": np.zeros((2, 3), int)},
-        "`test` is neither a row of ids nor a list of files",
+        "an array of 6 integers has another shape",
     ),
     "a list of ids": ({"test": [1, 2]}, "`test` is neither a row of ids nor a list of files"),
     "falling cutoffs": ({"cutoffs": [0, 5, 3, 7]}, "its cutoffs are not ascending"),
@@ -256,6 +255,6 @@ def test_a_pickle_that_ends_early_is_refused(tmp_path):
 
 @pytest.mark.parametrize("reader", [read_corpus, load_vocabulary])
 def test_what_is_no_file_of_the_release_is_one_line(reader, tmp_path):
-    assert get_fault(tmp_path / "absent.pkl", reader) == "No such file or directory"
-    assert get_fault(tmp_path, reader) == "it is not a regular file"
+    assert get_fault(tmp_path / "absent.pkl", reader) == "it is missing or not a regular file"
+    assert get_fault(tmp_path, reader) == "it is missing or not a regular file"
     assert "of the 2019 release" in get_fault(write(tmp_path, b"]."), reader)

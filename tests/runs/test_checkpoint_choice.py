@@ -7,8 +7,8 @@ import pytest
 
 from txl_tf.config.training import RunOptions
 from txl_tf.errors import UserError
-from txl_tf.runs.checkpoint_files import find_checkpoint
-from txl_tf.runs.checkpoint_reader import load_choice
+from txl_tf.runs.checkpoint import load_choice
+from txl_tf.runs.checkpoint_choice import find_checkpoint
 from txl_tf.training.log import Validation
 
 
@@ -141,7 +141,7 @@ def remove_before_reading(monkeypatch, steps):
             raise UserError(f"checkpoint {path} cannot be restored")
         return False
 
-    monkeypatch.setattr("txl_tf.runs.checkpoint_reader.load_weights", load)
+    monkeypatch.setattr("txl_tf.runs.checkpoint.load_weights", load)
     return read
 
 

@@ -13,7 +13,7 @@ from small_runs import AVERAGING
 
 import txl_tf
 from txl_tf.programs import average
-from txl_tf.runs.checkpoint_reader import CheckpointReader, load_weights
+from txl_tf.runs.checkpoint import CheckpointReader, load_weights
 from txl_tf.runs.folder import make_run_folder
 from txl_tf.training.update_rules import make_optimizer
 

@@ -12,7 +12,7 @@ from small_commands import PROGRAM, make_arguments, write_data
 import txl_tf
 import txl_tf.programs.evaluate
 from txl_tf.data.files import read_json_lines
-from txl_tf.runs.checkpoint_files import list_checkpoints
+from txl_tf.runs.checkpoint_choice import list_checkpoints
 
 
 @pytest.mark.slow

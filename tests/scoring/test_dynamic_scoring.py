@@ -13,9 +13,8 @@ from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.errors import UserError
 from txl_tf.language_model import LanguageModel, load
-from txl_tf.scoring.dynamic_evaluation import AdaptingReader
+from txl_tf.scoring.dynamic_evaluation import AdaptingReader, gather_roots
 from txl_tf.scoring.evaluator import Evaluator
-from txl_tf.scoring.gradient_statistics import gather_statistics
 
 STILL = DynamicConfig("sgd", 1e-30, 0.0)
 SGD = DynamicConfig("sgd", 0.05, 0.01)
@@ -106,8 +105,8 @@ def test_a_split_is_evaluated_with_the_statistics_of_its_data(run):
     lm, records = load(run), open_records(run / "records")
     config = DynamicConfig("rms", 0.01, 0.1, 1e-3, 5)
     one_lane = dataclasses.replace(lm.evaluation, eval_batch_size=1)
-    statistics = gather_statistics(lm.model, one_lane, records.split("train"), 5)
-    reader = AdaptingReader(lm.model, lm.span, config, statistics)
+    roots = gather_roots(lm.model, one_lane, records.split("train"), 5)
+    reader = AdaptingReader(lm.model, lm.span, config, roots)
     expected = Evaluator(lm.model, one_lane, reader=reader).score(records.split("test"))
     found = lm.evaluate("test", dynamic=config)
     assert found.total_nats == pytest.approx(expected.total_nats, rel=1e-5)

@@ -11,8 +11,7 @@ from tables import slow_after
 from txl_tf.config import AttentionSpan
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data import Segment
-from txl_tf.scoring.dynamic_evaluation import AdaptingReader, prepare_rule
-from txl_tf.scoring.gradient_statistics import GradientStatistics
+from txl_tf.scoring.dynamic_evaluation import AdaptingReader, compute_mean_root
 
 TINY = {"n_token": 7, "n_layer": 1, "d_model": 4, "d_embed": 4, "n_head": 2, "d_head": 3}
 TINY |= {"d_inner": 5}
@@ -25,10 +24,9 @@ RULES = [
 ]
 
 
-def make_statistics(model):
+def draw_roots(model):
     rng = np.random.default_rng(5)
-    sums = [rng.random(weight.shape).astype(np.float32) for weight in model.trainable_variables]
-    return GradientStatistics(sums, 7)
+    return [rng.random(weight.shape, np.float32) for weight in model.trainable_variables]
 
 
 def differentiate(function, weights, step=1e-5):
@@ -46,12 +44,11 @@ def differentiate(function, weights, step=1e-5):
     return gradients
 
 
-def change(config, weight, start, gradient, total, mean):
+def change(config, weight, start, gradient, root, mean):
     """Returns a weight after a step, by the formulas of the papers."""
     eta, decay, epsilon = config.learning_rate, config.decay, config.epsilon
     if config.rule == "sgd":
         return weight + decay * (start - weight) - eta * gradient
-    root = np.sqrt(total / config.n_batches)
     rate = np.minimum(root / mean, 1 / decay)
     return weight + decay * rate * (start - weight) - eta * gradient / (root + epsilon)
 
@@ -67,11 +64,9 @@ def cut_segment(start, count):
 def follow_text(config):
     """Returns the losses of three segments, and the weights after them."""
     model = make_model("relative", **TINY)
-    statistics = make_statistics(model)
     weights = starts = list_weights(model)
-    totals = dict(zip(weights, (np.float64(total) for total in statistics.sums), strict=True))
-    roots = [np.sqrt(total / config.n_batches) for total in totals.values()]
-    mean = np.mean([root.mean() for root in roots])
+    roots = dict(zip(weights, map(np.float64, draw_roots(model)), strict=True))
+    mean = np.mean([root.mean() for root in roots.values()])
     memory, losses = [np.zeros((SPAN.mem_len, 4))], []
     for start in range(0, 3 * TGT_LEN, TGT_LEN):
         inputs, targets = (IDS[start + shift : start + shift + TGT_LEN] for shift in (0, 1))
@@ -86,7 +81,7 @@ def follow_text(config):
             lambda changed, count=count: read(changed)[0][:count].mean(), weights
         )
         weights = {
-            name: change(config, weights[name], starts[name], gradients[name], totals[name], mean)
+            name: change(config, weights[name], starts[name], gradients[name], roots[name], mean)
             for name in weights
         }
         losses.append(nats[:count])
@@ -101,9 +96,9 @@ def follow_text(config):
 )
 def test_losses_and_weights_are_those_of_numpy(config, jit):
     model = make_model("relative", **TINY)
-    statistics = make_statistics(model)
+    roots = draw_roots(model) if config.has_statistics else None
     losses, weights = follow_text(config)
-    adapting = AdaptingReader(model, SPAN, config, statistics, jit=jit)
+    adapting = AdaptingReader(model, SPAN, config, roots, jit=jit)
     state, found = None, []
     for start in range(0, 3 * TGT_LEN, TGT_LEN):
         count = N_COUNTED if start == 2 * TGT_LEN else TGT_LEN
@@ -116,9 +111,7 @@ def test_losses_and_weights_are_those_of_numpy(config, jit):
 
 
 def test_the_mean_is_that_of_the_tensors_means():
-    statistics = GradientStatistics([np.full((2, 3), 16.0), np.full(1, 1.0)], 1)
-    _, constants = prepare_rule(RULES[0], statistics)
-    assert [float(mean) for _, mean, _ in constants] == [2.5, 2.5]
+    assert compute_mean_root([np.full((2, 3), 4.0), np.full(1, 1.0)]) == 2.5
 
 
 def test_a_masked_segment_only_returns_the_weights():

@@ -18,8 +18,8 @@ import txl_tf
 from txl_tf.config.training import RunOptions
 from txl_tf.errors import UserError
 from txl_tf.programs.cli.evaluation import evaluate_checkpoints
-from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints
-from txl_tf.runs.checkpoint_reader import load_weights
+from txl_tf.runs.checkpoint import load_weights
+from txl_tf.runs.checkpoint_choice import find_checkpoint, list_checkpoints
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.training.averages import use_averages
 from txl_tf.training.job import TrainJob

@@ -10,7 +10,7 @@ import pytest
 from small_jobs import CONFIG, train
 from small_runs import DROPPING
 
-from txl_tf.runs.checkpoint_files import list_checkpoints
+from txl_tf.runs.checkpoint_choice import list_checkpoints
 from txl_tf.runs.folder import read_run_config
 from txl_tf.training.schedule import make_schedule
 

@@ -12,8 +12,8 @@ from txl_tf.config.training import RunOptions
 from txl_tf.data import open_records
 from txl_tf.errors import UserError
 from txl_tf.programs.cli.evaluation import evaluate_checkpoints
-from txl_tf.runs.checkpoint_files import list_checkpoints
-from txl_tf.runs.checkpoint_reader import CheckpointReader
+from txl_tf.runs.checkpoint import CheckpointReader
+from txl_tf.runs.checkpoint_choice import list_checkpoints
 from txl_tf.runs.folder import (
     find_other_splits,
     read_run_id,

@@ -11,7 +11,7 @@ from small_jobs import read_log_steps, train
 from tables import slow_after
 
 from txl_tf.errors import StoppedError, UserError
-from txl_tf.runs.checkpoint_files import list_checkpoints
+from txl_tf.runs.checkpoint_choice import list_checkpoints
 from txl_tf.scoring.metrics import Score
 from txl_tf.training import loop
 from txl_tf.training.trainer import Trainer

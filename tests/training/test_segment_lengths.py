@@ -21,7 +21,7 @@ from small_runs import (
 from tables import slow_after
 
 import txl_tf
-from txl_tf.runs.checkpoint_files import list_checkpoints
+from txl_tf.runs.checkpoint_choice import list_checkpoints
 from txl_tf.runs.folder import RunConfig
 from txl_tf.training import job
 from txl_tf.training.schedule import make_schedule

@@ -3,6 +3,7 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from places import GOLDEN
 from small_checkpoints import (
     Bare,
@@ -21,9 +22,8 @@ from small_runs import (
 
 import txl_tf
 from txl_tf.errors import UserError
-from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints, read_step
-from txl_tf.runs.checkpoint_reader import load_weights, name_variables
-from txl_tf.runs.checkpoint_writer import write_checkpoint
+from txl_tf.runs.checkpoint import load_weights, name_variables, read_step
+from txl_tf.runs.checkpoint_choice import find_checkpoint, list_checkpoints
 
 MODELS = GOLDEN / "model"  # of the 2019 release
 # Every kind of weight: several bins, projections, biases of each layer.
@@ -110,8 +110,10 @@ def test_fields_that_shape_no_weight_are_not_compared(saved):
 def test_a_checkpoint_of_others_is_refused_and_stays_where_it_is(n_layer, part, tmp_path):
     path = tmp_path / "checkpoints" / "ckpt-3"
     run, other = Bare(), Bare(dataclasses.replace(MODEL, n_layer=n_layer))
-    variables = {"optimizer": name_variables(run.optimizer.variables)}
-    write_checkpoint(str(path), {"weights": name_variables(run.model.weights), **variables})
+    optimizer = name_variables(run.optimizer.variables)
+    path.parent.mkdir()
+    others = tf.train.Checkpoint(weights=name_variables(run.model.weights), optimizer=optimizer)
+    others.write(str(path))
     message = f"{path} is no checkpoint of a run of txl_tf: it lacks {part}$"
     with pytest.raises(UserError, match=message):
         make_checkpointer(tmp_path, other).restore()

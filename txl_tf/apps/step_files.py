@@ -17,7 +17,7 @@ from txl_tf.layers.packed_kernel import use_product
 from txl_tf.models.architecture import check_transformer
 from txl_tf.models.cached_model import CachedModel, CachedState, make_cached
 from txl_tf.models.quantization import get_kernel_dtype, pack_kernels
-from txl_tf.runs.checkpoint_reader import name_variables
+from txl_tf.runs.checkpoint import name_variables
 
 _INPUTS = ("ids", "keys", "values", "length")
 _OUTPUTS = ("log_probabilities", "new_keys", "new_values", "new_length")

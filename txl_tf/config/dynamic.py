@@ -4,11 +4,9 @@ from dataclasses import dataclass
 
 from txl_tf.config.base import NOT_NEGATIVE, POSITIVE, Config, define_field, document_fields
 
-# The default rates of each rule.
-# The epsilon of `sgd` has no effect.
 _DEFAULT_RATES = {
-    "rms": {"learning_rate": 1e-4, "decay": 0.01, "epsilon": 3e-4},
-    "sgd": {"learning_rate": 0.1, "decay": 0.003, "epsilon": 3e-4},
+    "rms": {"learning_rate": 1e-4, "decay": 0.01},
+    "sgd": {"learning_rate": 0.1, "decay": 0.003},
 }
 DYNAMIC_RULES = tuple(_DEFAULT_RATES)
 
@@ -27,10 +25,8 @@ class DynamicConfig(Config):
     `rms` is the rule of the paper, in which mean(S) is the mean over the weights (each a tensor) of
     their means.
 
-    A rate that is `None` becomes that of the rule:
-
-        rms  learning_rate 1e-4, decay 0.01, epsilon 3e-4
-        sgd  learning_rate 0.1, decay 0.003
+    A rate that is `None` becomes that of the rule: 1e-4 with rms and 0.1 with sgd for
+    `learning_rate`, 0.01 and 0.003 for `decay`.
 
     Raises:
         UserError: If a value is out of its range, or has no effect on the rule.
@@ -50,10 +46,9 @@ class DynamicConfig(Config):
         range=NOT_NEGATIVE,
     )
     epsilon: float = define_field(
-        None,
+        3e-4,
         "Constant added to the root mean square of the gradients in rms. It bounds the "
         "steps of weights that the training split hardly uses.",
-        kind=float,
         range=POSITIVE,
     )
     n_batches: int = define_field(
@@ -87,6 +82,6 @@ class DynamicConfig(Config):
         self._check_fields()
         if self.rule == "sgd":
             self._check(self.decay <= 1, "`decay` must be at most 1 with sgd")
-            unused = {"epsilon": rates["epsilon"], "n_batches": type(self).n_batches}
-            for name, value in unused.items():
-                self._check(getattr(self, name) == value, f"`{name}` has no effect with sgd")
+            for name in ("epsilon", "n_batches"):
+                is_default = getattr(self, name) == getattr(type(self), name)
+                self._check(is_default, f"`{name}` has no effect with sgd")

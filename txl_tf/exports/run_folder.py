@@ -7,8 +7,8 @@ from txl_tf.data.temporary_folders import write_aside
 from txl_tf.errors import UserError
 from txl_tf.exports.description import LanguageModel
 from txl_tf.models.quantization import get_kernel_dtype
-from txl_tf.runs.checkpoint_files import WEIGHTS_NAME
-from txl_tf.runs.checkpoint_writer import save_weights
+from txl_tf.runs.checkpoint import save_weights
+from txl_tf.runs.checkpoint_choice import WEIGHTS_NAME
 from txl_tf.runs.folder import CONFIG_NAME, VOCABULARY_NAME, RunConfig, make_run_folder
 from txl_tf.runs.weights_file import write_weights_file
 

@@ -1,6 +1,7 @@
 """The functions of a SavedModel: pure functions of tensors that any number of threads may call."""
 
 import math
+from typing import Any
 
 import tensorflow as tf
 
@@ -10,7 +11,7 @@ from txl_tf.generation.sampling import UNIFORMS_PER_BLOCK, SamplingConfig, draw_
 from txl_tf.generation.token_loop import TokenLoop, take_positions
 from txl_tf.layers.memory import clear_rows
 from txl_tf.models.cached_model import CachedModel, CachedState
-from txl_tf.runs.checkpoint_reader import name_variables
+from txl_tf.runs.checkpoint import name_variables
 
 Tensors = dict[str, tf.Tensor]
 
@@ -45,23 +46,13 @@ class ServedModel(tf.Module):
         # Batches of texts of similar lengths need little padding.
         order = tf.argsort(texts.row_lengths(), stable=True)
         ordered = tf.gather(texts, order)
-        n_batches = -(-tf.shape(order)[0] // self._batch_size)
-        losses = tf.TensorArray(tf.float32, size=n_batches, infer_shape=False, element_shape=[None])
-
-        def score_next(
-            index: tf.Tensor, losses: tf.TensorArray
-        ) -> tuple[tf.Tensor, tf.TensorArray]:
-            start = index * self._batch_size
-            batch = ordered[start : start + self._batch_size]
-            return index + 1, losses.write(index, self._score_batch(batch))
-
-        _, losses = tf.while_loop(
-            lambda index, _: index < n_batches,
-            score_next,
-            (tf.constant(0), losses),
+        losses = tf.map_fn(
+            lambda start: self._score_batch(ordered[start : start + self._batch_size]),
+            tf.range(0, tf.shape(order)[0], self._batch_size),
+            fn_output_signature=tf.RaggedTensorSpec([None], tf.float32),
             parallel_iterations=1,
         )
-        nats = tf.RaggedTensor.from_row_splits(losses.concat(), ordered.row_splits)
+        nats = tf.RaggedTensor.from_row_splits(losses.flat_values, ordered.row_splits)
         return tf.gather(nats, tf.argsort(order))
 
     def _score_batch(self, texts: tf.RaggedTensor) -> tf.Tensor:
@@ -167,9 +158,10 @@ class StrictTokenizer(tf.Module):
         if self.vocabulary.level != "byte":  # otherwise invalid UTF-8 would be replaced silently
             texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="strict")
         ids = self._tokenizer.tokenize(texts)
+        found, n_token = ids.flat_values, len(self.vocabulary)
         rule = "a text holds a symbol that the vocabulary does not know"
-        with tf.control_dependencies([_check_ids(ids.flat_values, len(self.vocabulary), rule)]):
-            return ids.with_flat_values(tf.identity(ids.flat_values))
+        with tf.control_dependencies(_check({rule: (found >= 0) & (found < n_token)})):
+            return ids.with_flat_values(tf.identity(found))
 
 
 def _make_id_signatures(score: tf.function, cached: CachedModel) -> dict[str, tf.function]:
@@ -264,52 +256,31 @@ def _keep_shapes(
     return scored
 
 
-def _check_step(
-    ids: tf.Tensor, reset: tf.Tensor, memory: Tensors, tgt_len: int
-) -> list[tf.Operation]:
+def _check_step(ids: tf.Tensor, reset: tf.Tensor, memory: Tensors, tgt_len: int) -> list[Any]:
     n_rows, width = tf.unstack(tf.shape(ids))
-    rows = {"reset": reset, **memory}
-    checks = [
-        tf.debugging.assert_equal(
-            tf.shape(tensor)[1 if tensor.shape.rank == 5 else 0],
-            n_rows,
-            message=f"`{name}` must have as many rows as `ids`",
-        )
-        for name, tensor in rows.items()
-    ]
-    rule = f"`ids` must be rows of 1 to {tgt_len}, the segment length"
-    n_read = "`n_read` must be the value of the previous step: 0 or more"
-    return [
-        *checks,
-        tf.debugging.assert_non_negative(memory["n_read"], message=n_read),
-        tf.debugging.assert_positive(width, message=rule),
-        tf.debugging.assert_less_equal(width, tgt_len, message=rule),
-    ]
+    rules = {
+        f"`ids` must be rows of 1 to {tgt_len}, the segment length": (width > 0)
+        & (width <= tgt_len),
+        "`n_read` must be the value of the previous step: 0 or more": memory["n_read"] >= 0,
+    }
+    for name, tensor in {"reset": reset, **memory}.items():
+        axis = 1 if tensor.shape.rank == 5 else 0
+        rules[f"`{name}` must have as many rows as `ids`"] = tf.shape(tensor)[axis] == n_rows
+    return _check(rules)
 
 
 def _check_rows(ids: tf.Tensor, lengths: tf.Tensor, n_token: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the checked ids, with zeros beyond the length of each row, and the lengths."""
     n_rows, width = tf.unstack(tf.shape(ids))
-    rows = tf.debugging.assert_equal(
-        tf.shape(lengths)[0], n_rows, message="`lengths` must have as many rows as `ids`"
-    )
-    with tf.control_dependencies([rows]):
-        is_inside = tf.range(width) < lengths[:, None]
-        ids = tf.where(is_inside, ids, 0)
-    wrong_lengths = "`lengths` must be from 0 to the width of `ids`"
-    checks = [
-        tf.debugging.assert_non_negative(lengths, message=wrong_lengths),
-        tf.debugging.assert_less_equal(lengths, width, message=wrong_lengths),
-        _check_ids(ids, n_token, f"`ids` must be at least 0 and below {n_token}"),
-    ]
-    with tf.control_dependencies(checks):
+    same_rows = {"`lengths` must have as many rows as `ids`": tf.shape(lengths)[0] == n_rows}
+    with tf.control_dependencies(_check(same_rows)):
+        ids = tf.where(tf.range(width) < lengths[:, None], ids, 0)
+    rules = {
+        "`lengths` must be from 0 to the width of `ids`": (lengths >= 0) & (lengths <= width),
+        f"`ids` must be at least 0 and below {n_token}": (ids >= 0) & (ids < n_token),
+    }
+    with tf.control_dependencies(_check(rules)):
         return tf.identity(ids), tf.identity(lengths)
-
-
-def _check_ids(ids: tf.Tensor, n_token: int, rule: str) -> tf.Operation:
-    """Returns an assertion that all ids are in [0, V)."""
-    is_known = tf.logical_and(ids >= 0, ids < n_token)
-    return tf.debugging.Assert(tf.reduce_all(is_known), [rule], name="check_ids")
 
 
 def _check_generation(
@@ -318,16 +289,18 @@ def _check_generation(
     temperature: tf.Tensor,
     top_k: tf.Tensor,
     seed: tf.Tensor,
-) -> list[tf.Operation]:
-    return [
-        tf.debugging.assert_positive(
-            tf.shape(ids)[1], message="`text` must hold at least one token"
-        ),
-        tf.debugging.assert_non_negative(length, message="`length` must not be negative"),
-        tf.debugging.Assert(
-            tf.logical_and(temperature >= 0, tf.math.is_finite(temperature)),
-            ["`temperature` must be 0 or more", temperature],
-        ),
-        tf.debugging.assert_non_negative(top_k, message="`top_k` must be 0, for all, or more"),
-        tf.debugging.assert_non_negative(seed, message="`seed` must not be negative"),
-    ]
+) -> list[Any]:
+    return _check(
+        {
+            "`text` must hold at least one token": tf.shape(ids)[1] > 0,
+            "`length` must not be negative": length >= 0,
+            "`temperature` must be 0 or more": (temperature >= 0) & tf.math.is_finite(temperature),
+            "`top_k` must be 0, for all, or more": top_k >= 0,
+            "`seed` must not be negative": seed >= 0,
+        }
+    )
+
+
+def _check(rules: dict[str, tf.Tensor]) -> list[Any]:
+    """Returns assertions of rules by their messages; each is a bool tensor of any shape."""
+    return [tf.debugging.Assert(tf.reduce_all(holds), [rule]) for rule, holds in rules.items()]

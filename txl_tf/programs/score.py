@@ -146,7 +146,7 @@ def _score_with_workers(options: flags.FlagValues) -> None:
 def _make_settings(options: flags.FlagValues) -> "ScoringSettings":
     from txl_tf.apps.file_scores import ScoringSettings
     from txl_tf.exports.saved_model_scorer import is_saved_model
-    from txl_tf.runs.checkpoint_files import find_checkpoint
+    from txl_tf.runs.checkpoint_choice import find_checkpoint
     from txl_tf.runs.folder import read_run_config
     from txl_tf.runs.hub_download import fetch_model, is_hub_address
 

@@ -10,14 +10,7 @@ import numpy as np
 from txl_tf.data.text.vocabulary import SYMBOL_RULES, Level, Vocabulary
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.preparation.corpora import SPLITS
-from txl_tf.release.pickles import (
-    MAX_KEY_LENGTH,
-    NAMES,
-    Array,
-    Record,
-    decode_text,
-    read_pickle_file,
-)
+from txl_tf.release.pickles import ARRAY_NAMES, Array, Record, decode_text, read_pickle_file
 
 _EOS, _SENTENCE = "<eos>", "<S>"
 _UNKNOWN = ("<unk>", "<UNK>")
@@ -33,18 +26,19 @@ _KINDS: dict[str, tuple[Level, str | None]] = {
 }
 
 
-class _PickledCorpus(Record):
+class _Corpus(Record):
     """An object of the release's class `Corpus`."""
 
 
-class _PickledVocabulary(Record):
+class _Vocab(Record):
     """An object of the release's class `Vocab`."""
 
 
-_ALLOWED = NAMES | {
-    ("__main__", "Corpus"): _PickledCorpus,
-    ("data_utils", "Corpus"): _PickledCorpus,
-    ("vocabulary", "Vocab"): _PickledVocabulary,
+_NAMES = {
+    **ARRAY_NAMES,
+    ("__main__", "Corpus"): _Corpus,
+    ("data_utils", "Corpus"): _Corpus,
+    ("vocabulary", "Vocab"): _Vocab,
 }
 
 
@@ -83,8 +77,8 @@ def read_corpus(path: str | os.PathLike[str], dataset: str | None = None) -> Cor
             need, or holds symbols or ids that no `Vocabulary` can have.
     """
     with explain_errors(f"`{path}` cannot be read", UserError, OSError):
-        top = read_pickle_file(path, _ALLOWED)
-        attributes = _read_attributes(top, _PickledCorpus)
+        top = read_pickle_file(os.fspath(path), _NAMES)
+        attributes = _read_attributes(top, _Corpus)
         vocabulary, dataset = _read_vocabulary(top, dataset)
         kind = (vocabulary.level, vocabulary.line_end)
         return Corpus(
@@ -109,51 +103,51 @@ def load_vocabulary(path: str | os.PathLike[str], dataset: str | None = None) ->
         UserError: As `read_corpus`.
     """
     with explain_errors(f"`{path}` cannot be read", UserError, OSError):
-        return _read_vocabulary(read_pickle_file(path, _ALLOWED), dataset)[0]
+        return _read_vocabulary(read_pickle_file(os.fspath(path), _NAMES), dataset)[0]
 
 
 def _read_vocabulary(top: Any, dataset: str | None) -> tuple[Vocabulary, str | None]:
     """Returns the vocabulary of a corpus or a vocabulary, and the name of the data set."""
-    if type(top) is _PickledCorpus:
-        corpus = _read_attributes(top, _PickledCorpus)
+    if type(top) is _Corpus:
+        corpus = _read_attributes(top, _Corpus)
         top = corpus.get("vocab")
         if dataset is None and corpus.get("dataset") is not None:
             dataset = decode_text(corpus["dataset"])
-    return _make_vocabulary(_read_attributes(top, _PickledVocabulary), dataset), dataset
+    return _make_vocabulary(_read_attributes(top, _Vocab), dataset), dataset
 
 
 def _read_attributes(record: Any, kind: type[Record]) -> dict[str, Any]:
     """Returns the attributes of a record that Python 2 or 3 wrote."""
     if type(record) is not kind:
-        name = "Corpus" if kind is _PickledCorpus else "Vocab"
-        raise UserError(f"it does not hold a {name} of the 2019 release")
+        raise UserError(f"it does not hold a {kind.__name__[1:]} of the 2019 release")
     return {decode_text(name): value for name, value in record.attributes.items()}
 
 
 def _make_vocabulary(attributes: Mapping[str, Any], dataset: str | None) -> Vocabulary:
-    symbols = _read_symbols(attributes)
+    def get(name: str, kind: type, default: Any = None) -> Any:
+        value = attributes.get(name, default)
+        if type(value) is not kind:
+            raise UserError(f"`{name}` of its vocabulary is not of type {kind.__name__}")
+        return value
+
+    symbols = _read_symbols(get("idx2sym", list), get("sym2idx", dict))
     delimiter = attributes.get("delimiter")
     if delimiter not in (None, "", b""):
         raise UserError("its vocabulary does not split texts at white space")
-    level = _choose_level(symbols, dataset)
-    if delimiter is not None and level != "char":
-        raise UserError("its vocabulary splits texts into characters, but has other symbols")
+    level = _choose_level(symbols, dataset) if delimiter is None else "char"
     if level == "byte":
         return Vocabulary(level, symbols)
-    index = attributes.get("unk_idx")
-    if index is not None and (type(index) is not int or not 0 <= index < len(symbols)):
-        raise UserError("`unk_idx` of its vocabulary is not an id")
-    unknown = None if index is None else symbols[index]
+    unknown = None
+    if attributes.get("unk_idx") is not None:
+        index = get("unk_idx", int)
+        if not 0 <= index < len(symbols):
+            raise UserError("`unk_idx` of its vocabulary is not an id")
+        unknown = symbols[index]
     if level == "char":
         # If texts are split at white space, the release wrote spaces as "_".
         space = _SPACE if delimiter is None and _SPACE in symbols else None
         return Vocabulary(level, symbols, space=space, unknown=unknown)
-    lower_case = attributes.get("lower_case")
-    if type(lower_case) is not bool:
-        raise UserError("its vocabulary does not say whether texts are in lower case")
-    special, line_start, line_end = attributes.get("special", []), None, None
-    if type(special) is not list:
-        raise UserError("`special` of its vocabulary is not a list")
+    special, line_start, line_end = get("special", list, []), None, None
     if _SENTENCE in symbols and _EOS not in special and _EOS.encode() not in special:
         line_start = line_end = _SENTENCE
     elif _EOS in symbols:
@@ -162,33 +156,20 @@ def _make_vocabulary(attributes: Mapping[str, Any], dataset: str | None) -> Voca
         level,
         symbols,
         unknown=unknown or next((symbol for symbol in _UNKNOWN if symbol in symbols), None),
-        lower_case=lower_case,
+        lower_case=get("lower_case", bool),
         line_start=line_start,
         line_end=line_end,
     )
 
 
-def _read_symbols(attributes: Mapping[str, Any]) -> tuple[str, ...]:
+def _read_symbols(symbols: list[Any], ids: dict[Any, Any]) -> tuple[str, ...]:
     """Returns the symbols in the order of their ids, about which both tables must agree."""
-    symbols, ids = attributes.get("idx2sym"), attributes.get("sym2idx")
-    if type(symbols) is not list or not isinstance(ids, dict) or not symbols:
-        raise UserError("its vocabulary has no symbols")
-    if len(symbols) != len(ids):
-        raise UserError(f"its vocabulary has {len(symbols)} symbols, but {len(ids)} with an id")
-    texts = []
+    if not 0 < len(symbols) == len(ids):
+        raise UserError(f"its vocabulary has {len(symbols)} symbols, and ids of {len(ids)}")
     for i, symbol in enumerate(symbols):
-        if type(symbol) not in (str, bytes) or len(symbol) > MAX_KEY_LENGTH:
-            raise UserError(f"symbol {i} of its vocabulary is not a short text")
-        found, name = ids.get(symbol), f"symbol {i} of its vocabulary, {symbol[:60]!a},"
-        if type(found) is not int or found != i:
-            raise UserError(f"{name} has another id")
-        try:
-            text = symbol.decode("utf-8") if type(symbol) is bytes else str(symbol)
-            text.encode("utf-8")  # fails for a lone surrogate
-        except UnicodeError as error:
-            raise UserError(f"{name} is not UTF-8") from error
-        texts.append(text)
-    return tuple(texts)
+        if type(symbol) not in (str, bytes) or ids.get(symbol) != i:
+            raise UserError(f"symbol {i} of its vocabulary is not a text with this id")
+    return tuple(map(decode_text, symbols))
 
 
 def _choose_level(symbols: tuple[str, ...], dataset: str | None) -> Level:
@@ -219,9 +200,9 @@ def _read_splits(attributes: Mapping[str, Any], n_symbols: int) -> dict[str, np.
         found = attributes.get(split)
         if found is None or (type(found) is list and all(type(x) in (str, bytes) for x in found)):
             continue
-        ids = found.values if type(found) is Array else np.zeros(())
-        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        if type(found) is not Array:
             raise UserError(f"`{split}` is neither a row of ids nor a list of files")
+        ids = found.values
         if ids.size and not 0 <= ids.min() <= ids.max() < n_symbols:
             raise UserError(f"`{split}` holds ids outside of its {n_symbols} symbols")
         splits[split] = ids.astype(np.int32)

@@ -26,7 +26,7 @@ from txl_tf.release.weights import (
     open_release_checkpoint,
     read_global_step,
 )
-from txl_tf.runs.checkpoint_writer import save_weights
+from txl_tf.runs.checkpoint import save_weights
 from txl_tf.runs.folder import (
     IMPORT_NAME,
     RECORDS_NAME,

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from txl_tf.errors import UserError
 from txl_tf.models.transformer_xl import TransformerXL
-from txl_tf.runs.checkpoint_files import RELEASE_SCOPE as SCOPE
+from txl_tf.runs.checkpoint import RELEASE_SCOPE as SCOPE
 
 __all__ = ["SCOPE", "Entry", "list_entries"]
 

@@ -1,167 +1,163 @@
-"""Reads pickles of plain data, NumPy arrays and a few classes, without executing anything.
+"""Reads pickles of protocol 2, which the 2019 code and `torch.save` write, executing nothing.
 
-Python's unpickler calls whatever a pickle names, allocates whatever length it states, and hashes
-whatever it uses as a key. So `pickletools` takes the pickle apart first: its operations, lengths
-and memo must be those of a pickler that writes plain data. Then `pickle.Unpickler` reads it, and
-finds stand-ins under the names that the caller lists, and nothing else. Time and memory are in
-proportion to the size of the file.
+`pickle.Unpickler.find_class` restricts only the names: the unpickler still hashes tuples of any
+depth, sets attributes of any object and allocates any index of the memo that a file states. So
+`pickletools` parses the file, and the few operations that such files need are carried out here.
+Every name stands for a class or function that the caller lists. Time and memory are in proportion
+to the size of the file.
 """
 
-import io
-import math
-import os
-import pickle
 import pickletools
-import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from txl_tf.data.files import is_remote, open_file
+from txl_tf.data.files import get_size, open_file
 from txl_tf.errors import UserError, explain
 
-_NOT_ALLOWED = {
-    *("DUP", "EMPTY_SET", "FROZENSET", "ADDITEMS", "EXT1", "EXT2", "EXT4", "LONG4"),
-    *("NEWOBJ_EX", "NEXT_BUFFER", "READONLY_BUFFER"),
-}
-_PUTS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
-_GETS = {"GET", "BINGET", "LONG_BINGET"}
-_TUPLES = {"TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"}
-MAX_KEY_LENGTH = 4096
-# Tuples and long strings take time where they are keys: the hash of a tuple is that of all parts,
-# at any depth, and equal strings are compared in full. Picklers write few and do not reuse them.
-_MAX_TUPLES, _MAX_USES = 10_000, 4
-_TYPES = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
-_MAX_AXES = 8
+MAX_KEY_LENGTH = 4096  # of the keys of dicts: equal keys are compared in full
+_INTEGERS = frozenset({"i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"})
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 
 Names = Mapping[tuple[str, str], Any]
-Load = Callable[[Any], Any] | None
 
 
-def read_pickle_file(path: str | os.PathLike[str], names: Names) -> Any:
-    """Reads a pickled file, which must be a regular one, as `read_pickle` does."""
-    if is_remote(os.fspath(path)):
-        with open_file(os.fspath(path)) as file:
-            return read_pickle(io.BytesIO(file.read()), names)
-    # Opening a pipe would block, and a device has no end.
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise UserError("it is not a regular file")
-    with open(path, "rb") as file:
-        return read_pickle(file, names)
+def read_pickle_file(path: str, names: Names) -> Any:
+    """Reads a pickled file or address as `read_pickle` does."""
+    size = get_size(path)
+    if size is None:  # opening a pipe would block
+        raise UserError("it is missing or not a regular file")
+    with open_file(path) as file:
+        return read_pickle(file, size, names)
 
 
-def read_pickle(file: BinaryIO, names: Names, load_persistent: Load = None) -> Any:
-    """Returns the object in a pickle of any protocol; a `str` of Python 2 is `bytes`.
+def read_pickle(
+    file: BinaryIO | Any, size: int, names: Names, load_external: Callable[[Any], Any] | None = None
+) -> Any:
+    """Returns the object in a pickle of protocol 2; a `str` of Python 2 is `bytes`.
 
     Args:
         file: The pickle; nothing may follow it.
-        names: What stands for each name that it may contain, by (module, name).
-        load_persistent: Returns the external object with a given id.
+        size: Its bytes.
+        names: What stands for each name that it may contain, by (module, name), beside dicts and
+            bytes. An object with attributes has a method `set_state`.
+        load_external: Returns the external object with a given id.
+
+    Raises:
+        UserError: If it is damaged, or has operations or names that such files do not need.
     """
-    size = file.seek(0, os.SEEK_END)
-    if not size:
-        raise UserError("it is empty")
     try:
-        file.seek(0)
-        end = _check_operations(file)
-        if end < size:
-            raise UserError("it has data after its end")
-        file.seek(0)
-        return _Unpickler(file, names, load_persistent, size).load()
+        found = _run(file, size, {**_NAMES, **names}, load_external)
     except (UserError, OSError):
         raise
-    except Exception as error:  # neither module documents what it raises
+    except Exception as error:  # of any kind: the operations of a damaged file make no sense
         raise UserError(f"it is damaged or not a pickle: {explain(error)}") from error
+    if file.read(1):
+        raise UserError("it has data after its end")
+    return found
 
 
-def _check_operations(file: BinaryIO) -> int:
-    """Checks the operations of a pickle, and returns its end."""
-    memo: dict[int, bool] = {}
-    is_costly: bool | None = None  # whether the object on top of the stack is, if that is known
-    n_tuples = n_uses = position = 0
-    argument: Any  # an index, a number or a string
-    for count, (operation, argument, at) in enumerate(pickletools.genops(file)):
-        name, position = operation.name, at or 0
-        if name in ("FRAME", "PROTO"):
-            continue
-        if name in _NOT_ALLOWED:
-            raise UserError(f"the operation {name} is not allowed (at byte {at})")
-        if isinstance(argument, int) and abs(argument) >= 2**64:
-            raise UserError(f"a number is too large (at byte {at})")  # many have the same hash
-        if name in _PUTS:
-            index = len(memo) if argument is None else argument
-            if is_costly is None or index > count:  # the unpickler allocates all entries up to it
-                raise UserError(f"its memo has an entry {index} too early (at byte {at})")
-            memo[index] = is_costly
-            continue
-        if name in _GETS:
-            is_costly = memo[argument]
-            n_uses += is_costly
-        elif name in ("POP", "POP_MARK", "MARK"):
-            is_costly = None
-        else:
-            is_text = isinstance(argument, (str, bytes, bytearray))
-            is_costly = name in _TUPLES or (is_text and len(argument) > MAX_KEY_LENGTH)
-            n_tuples += name in _TUPLES
-        if n_uses > _MAX_USES or n_tuples > _MAX_TUPLES:
-            raise UserError(f"it uses tuples or long strings too often (at byte {at})")
-    return position + 1
+def _run(file: Any, size: int, names: Names, load_external: Callable[[Any], Any] | None) -> Any:
+    """Carries out the operations of a pickle; `pickletools` describes each of them."""
+    stack: list[Any] = []
+    marks: list[int] = []  # where the items of a tuple, list or dict begin in the stack
+    memo: dict[int, Any] = {}
+    left = size  # to copy: an argument may be used many times
+
+    def pop_items() -> list[Any]:
+        begin = marks.pop()
+        items = stack[begin:]
+        del stack[begin:]
+        return items
+
+    argument: Any
+    for operation, argument, at in pickletools.genops(file):
+        match operation.name:
+            case "BINUNICODE" | "BININT" | "BININT1" | "BININT2" | "LONG1" | "BINFLOAT":
+                stack.append(argument)
+            case "SHORT_BINSTRING" | "BINSTRING":
+                stack.append(argument.encode("latin-1"))
+            case "BINGET" | "LONG_BINGET":
+                stack.append(memo[argument])
+            case "BINPUT" | "LONG_BINPUT":
+                memo[argument] = stack[-1]
+            case "NONE" | "NEWTRUE" | "NEWFALSE" | "EMPTY_TUPLE":
+                stack.append(_CONSTANTS[operation.name])
+            case "EMPTY_LIST":
+                stack.append([])
+            case "EMPTY_DICT":
+                stack.append({})
+            case "MARK":
+                marks.append(len(stack))
+            case "TUPLE":
+                stack.append(tuple(pop_items()))
+            case "TUPLE1" | "TUPLE2" | "TUPLE3":
+                n_items = int(operation.name[-1])
+                stack[-n_items:] = [tuple(stack[-n_items:])]
+            case "APPEND" | "APPENDS":
+                items = pop_items() if operation.name == "APPENDS" else [stack.pop()]
+                stack[-1].extend(items)
+            case "SETITEM" | "SETITEMS":
+                if operation.name == "SETITEM":
+                    marks.append(len(stack) - 2)
+                items = pop_items()
+                _set_items(stack[-1], zip(items[::2], items[1::2], strict=True))
+            case "GLOBAL":
+                module, _, name = argument.partition(" ")
+                if (module, name) not in names:
+                    wrong = ascii(f"{module[:100]}.{name[:100]}")[1:-1]
+                    raise UserError(f"the name {wrong} is not allowed in such a file")
+                stack.append(names[module, name])
+            case "REDUCE" | "NEWOBJ":  # the call of a name
+                arguments, function = stack.pop(), stack.pop()
+                if type(arguments) is not tuple:
+                    raise UserError("the arguments of a call are not a tuple")
+                copied = (len(x) for x in arguments if isinstance(x, (str, list, dict)))
+                left -= len(arguments) + sum(copied)
+                if left < 0:
+                    raise UserError("it uses the same objects too often")
+                stack.append(function(*arguments))
+            case "BUILD":  # sets attributes; those of a dict are not needed
+                state = stack.pop()
+                if type(stack[-1]) is not dict:
+                    stack[-1].set_state(state)
+            case "BINPERSID" if load_external:
+                stack.append(load_external(stack.pop()))
+            case "PROTO" if argument > 2:
+                raise UserError(f"it has protocol {argument} of pickle; the 2019 code wrote 2")
+            case "PROTO" | "STOP":
+                pass
+            case name:
+                raise UserError(f"the operation {name} is not allowed (at byte {at})")
+    return stack.pop()
 
 
-class _Unpickler(pickle.Unpickler):
-    """Finds stand-ins for names; `size` is that of the pickle in bytes."""
-
-    def __init__(self, file: BinaryIO, names: Names, load_persistent: Load, size: int) -> None:
-        super().__init__(file, encoding="bytes")
-        self._names = {**names, **dict.fromkeys(_DICTS, self._make_dict)}
-        self._names["_codecs", "encode"] = self._make_bytes
-        self._load_persistent = load_persistent
-        self._left = size  # to copy: an argument may be used many times
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self._names:
-            wrong = ascii(f"{module[:100]}.{name[:100]}")[1:-1]
-            raise UserError(f"the name {wrong} is not allowed in such a file")
-        return self._names[module, name]
-
-    def persistent_load(self, identity: Any) -> Any:
-        if self._load_persistent is None:
-            raise UserError("it refers to objects outside of it")
-        return self._load_persistent(identity)
-
-    def _make_dict(self, items: Any = ()) -> "_Dict":
-        """Stands for OrderedDict and Counter, whose order all dicts have."""
-        self._count(items)
-        return _Dict(items)
-
-    def _make_bytes(self, text: Any, encoding: Any) -> "_Bytes":
-        """Stands for `_codecs.encode(text, "latin1")`: bytes in a pickle for Python 2."""
-        if type(text) is not str or encoding not in ("latin1", "latin-1"):
-            raise UserError("bytes are not written as latin1")
-        self._count(text)
-        return _Bytes(text.encode("latin-1"))
-
-    def _count(self, items: Any) -> None:
-        self._left -= len(items)
-        if self._left < 0:
-            raise UserError("it uses the same objects too often")
+def _set_items(target: Any, pairs: Iterable[Any]) -> None:
+    """Sets items of a dict; other objects than texts may take very long to hash and to compare."""
+    if type(target) is not dict:
+        raise UserError("it sets items of an object that is not a dict")
+    for key, value in pairs:
+        if type(key) not in (str, bytes) or len(key) > MAX_KEY_LENGTH:
+            raise UserError("a key is not a short text")
+        target[key] = value
 
 
-# What stands for the names in pickles of objects with attributes and of arrays of numbers.
+# What stands for the names in pickles.
 
 
-class _Dict(dict[Any, Any]):
-    """An OrderedDict or a Counter; attributes of it are ignored."""
+def _make_dict(items: Any = ()) -> dict[Any, Any]:
+    """Stands for `OrderedDict(pairs)` and `Counter(dict)`."""
+    made: dict[Any, Any] = {}
+    _set_items(made, items.items() if type(items) is dict else items)
+    return made
 
-    def __setstate__(self, state: Any) -> None:
-        pass
 
-
-class _Bytes(bytes):
-    """Bytes that cannot be keys, whatever their length."""
-
-    __hash__ = None  # type: ignore[assignment]
+def _make_bytes(text: str = "", encoding: str = "latin1") -> bytes:
+    """Stands for `_codecs.encode(text, "latin1")`, bytes that Python 3 wrote, and `bytes()`."""
+    if encoding != "latin1":
+        raise UserError("bytes are not written as latin1")
+    return text.encode(encoding)
 
 
 class Record:
@@ -169,107 +165,60 @@ class Record:
 
     attributes: Mapping[str | bytes, Any] = {}
 
-    def __setstate__(self, state: Any) -> None:
-        if self.attributes or type(state) is not dict:
-            raise UserError(f"the attributes of {type(self).__name__} are not one dict")
+    def set_state(self, state: Any) -> None:
+        """Takes the attributes by name."""
+        if type(state) is not dict:
+            raise UserError(f"the attributes of {type(self).__name__} are not a dict")
         self.attributes = state
 
 
-def _reconstruct_object(kind: Any, base: Any, state: Any) -> Record:
-    """Stands for `copyreg._reconstructor(cls, object, None)`."""
-    is_record = isinstance(kind, type) and issubclass(kind, Record)
-    if not is_record or (base, state) != (object, None):
-        raise UserError("an object has no class")
-    return kind()
-
-
-class ElementType:
+class _ElementType:
     """Stands for `numpy.dtype`, as in `numpy.dtype("i8", False, True)`."""
 
     def __init__(self, kind: Any, *_: Any) -> None:
-        if decode_text(kind) not in _TYPES:
-            raise UserError("an array does not hold plain numbers")
+        if decode_text(kind) not in _INTEGERS:
+            raise UserError("an array does not hold integers")
         self.dtype = np.dtype(decode_text(kind))
 
-    def __setstate__(self, state: Any) -> None:
-        """Takes the byte order; numbers have no other state."""
-        if type(state) is not tuple or len(state) < 5 or any(x is not None for x in state[2:5]):
-            raise UserError("an array does not hold plain numbers")
-        byte_order: Any = decode_text(state[1])
-        if byte_order not in ("<", ">", "|"):
+    def set_state(self, state: Any) -> None:
+        """Takes (version, byte order, ...); the rest is `None` for integers."""
+        if decode_text(state[1]) not in ("<", ">", "|"):
             raise UserError("an array has an unknown byte order")
-        self.dtype = self.dtype.newbyteorder(byte_order)
+        self.dtype = self.dtype.newbyteorder(decode_text(state[1]))  # type: ignore[arg-type]
 
 
 class Array:
-    """Stands for `numpy.ndarray`; empty until it is filled."""
+    """Stands for `numpy.ndarray`: a row of integers, (n,)."""
 
     values: np.ndarray = np.zeros(0, np.int64)
 
-    def __setstate__(self, state: Any) -> None:
+    def set_state(self, state: Any) -> None:
         """Takes (version, shape, type, whether it is in Fortran order, its bytes)."""
-        if type(state) is not tuple or len(state) != 5 or type(state[3]) not in (bool, int):
-            raise UserError("the state of an array is invalid")
-        _, shape, element_type, is_fortran, data = state
-        self.values = _view_array(data, element_type, shape, "F" if is_fortran else "C")
-
-
-def _reconstruct_array(kind: Any, *_: Any) -> Array:
-    """Stands for `_reconstruct(numpy.ndarray, (0,), "b")`."""
-    if kind is not Array:
-        raise UserError("an array is of an unknown class")
-    return Array()
-
-
-def _make_filled_array(*parts: Any) -> Array:
-    """Stands for `_frombuffer(data, type, shape, order)` of protocol 5."""
-    array = Array()
-    array.values = _view_array(*parts)
-    return array
-
-
-def _view_array(data: Any, element_type: Any, shape: Any, order: Any) -> np.ndarray:
-    """Returns an array of bytes in a pickle, without a copy."""
-    if type(element_type) is not ElementType or not isinstance(data, (bytes, bytearray)):
-        raise UserError("an array does not hold plain numbers")
-    check_sizes(shape)
-    dtype = element_type.dtype
-    if math.prod(shape) * dtype.itemsize != len(data) or order not in ("C", "F"):
-        raise UserError(f"an array has {len(data)} bytes, which does not fit its shape")
-    if not len(data):
-        return np.zeros(shape, dtype)
-    return np.frombuffer(data, dtype).reshape(shape, order=order)
-
-
-def check_sizes(sizes: Any) -> None:
-    """Checks that an object can be the shape of an array."""
-    is_shape = type(sizes) is tuple and len(sizes) <= _MAX_AXES
-    if not is_shape or any(type(size) is not int or not 0 <= size < 2**48 for size in sizes):
-        raise UserError("the shape of an array is invalid")
+        _, shape, element_type, _, data = state
+        self.values = np.frombuffer(data, element_type.dtype)
+        if shape != self.values.shape:
+            raise UserError(f"an array of {len(self.values)} integers has another shape")
 
 
 def decode_text(text: Any) -> str:
-    """Returns a text that Python 2 may have written."""
-    if type(text) is str:
-        return text
-    if type(text) is not bytes:
+    """Returns a text that Python 2 or 3 wrote."""
+    if type(text) not in (str, bytes):
         raise UserError(f"a text was expected, not an object of type {type(text).__name__}")
     try:
-        return text.decode("utf-8")
-    except UnicodeDecodeError as error:
+        return str(text, "utf-8") if type(text) is bytes else text.encode("utf-8").decode("utf-8")
+    except UnicodeError as error:  # also of a `str` with a lone surrogate
         raise UserError(f"{text[:60]!a} is not UTF-8") from error
 
 
-_DICTS = (("collections", "OrderedDict"), ("collections", "Counter"))
-# The names that pickles of objects and of arrays of numbers need; `read_pickle` adds dicts.
-NAMES: dict[tuple[str, str], Any] = {
-    **{(module, "object"): object for module in ("__builtin__", "builtins")},
-    **{(module, "bytes"): lambda: b"" for module in ("__builtin__", "builtins")},
-    **{(module, "_reconstructor"): _reconstruct_object for module in ("copy_reg", "copyreg")},
-    ("numpy", "dtype"): ElementType,
+_NAMES: Names = {
+    ("collections", "OrderedDict"): _make_dict,
+    ("collections", "Counter"): _make_dict,
+    ("_codecs", "encode"): _make_bytes,
+    ("__builtin__", "bytes"): _make_bytes,
+}
+ARRAY_NAMES: Names = {
+    ("numpy", "dtype"): _ElementType,
     ("numpy", "ndarray"): Array,
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct_array,
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct_array,
-    ("numpy.core.numeric", "_frombuffer"): _make_filled_array,
-    ("numpy._core.numeric", "_frombuffer"): _make_filled_array,
+    ("numpy.core.multiarray", "_reconstruct"): lambda *_: Array(),
+    ("numpy._core.multiarray", "_reconstruct"): lambda *_: Array(),
 }

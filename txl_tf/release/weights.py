@@ -16,8 +16,8 @@ from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain, explain_errors
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.release.names import SCOPE, list_entries
-from txl_tf.runs.checkpoint_files import check_checkpoint_path
-from txl_tf.runs.checkpoint_writer import write_tensors
+from txl_tf.runs.checkpoint import write_tensors
+from txl_tf.runs.checkpoint_choice import check_checkpoint_path
 
 GLOBAL_STEP = "global_step"
 SLOTS = ("Adam", "Adam_1")  # the first and the second moment

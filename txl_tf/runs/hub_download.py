@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from txl_tf.errors import UserError, explain, require_extra
-from txl_tf.runs.checkpoint_files import WEIGHTS_NAME
+from txl_tf.runs.checkpoint_choice import WEIGHTS_NAME
 from txl_tf.runs.folder import CONFIG_NAME, VOCABULARY_NAME
 from txl_tf.version import __version__
 

@@ -2,18 +2,32 @@
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import keras
+import safetensors
 import safetensors.numpy
 from keras import ops
 
 from txl_tf.config.base import list_differences
 from txl_tf.data.files import access_path
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain_errors
 from txl_tf.models.segment_model import SegmentModel
-from txl_tf.runs.checkpoint_files import WEIGHTS_FORMAT, open_weights
+
+WEIGHTS_FORMAT = "txl_tf"  # under the key `format`, by which readers of other libraries know files
+
+
+@contextmanager
+def open_weights(path: str) -> Iterator[Any]:
+    """Opens a file of weights; a `UserError` tells if it cannot be read."""
+    with (
+        explain_errors(f"`{path}` cannot be read", safetensors.SafetensorError, OSError),
+        safetensors.safe_open(path, framework="numpy") as file,
+    ):
+        yield file
 
 
 def name_weights(variables: Sequence[keras.Variable]) -> dict[str, keras.Variable]:

@@ -1,7 +1,7 @@
 """Dynamic evaluation: weights that learn from each segment after it was scored."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,58 +10,17 @@ import tensorflow as tf
 from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.lanes.evaluation_lanes import Segment
+from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError
 from txl_tf.layers.memory import clear_rows
+from txl_tf.models.architecture import make_model
 from txl_tf.models.compilation import choose_jit, compile_function
+from txl_tf.models.gradients import take_gradients
 from txl_tf.models.segment_model import SegmentModel
 from txl_tf.progress import Bar
-from txl_tf.scoring.gradient_statistics import (
-    GradientStatistics,
-    copy_without_dropout,
-    gather_statistics,
-    make_tensors,
-    score_with_gradients,
-)
 
-
-class WeightStep(NamedTuple):
-    """The tensors that every rule needs for a step of a weight, which may have any shape."""
-
-    weight: tf.Tensor
-    start: tf.Tensor  # its value before the evaluation
-    gradient: tf.Tensor  # of the segment's mean loss
-    rate: tf.Tensor  # () float32
-    decay: tf.Tensor  # () float32, the rate of the return to `start`
-
-
-Rule = Callable[..., tf.Tensor]  # a weight after a step, from a `WeightStep` and constants
-
-
-def change_sgd(step: WeightStep) -> tf.Tensor:
-    """Returns the weight after a step of `sgd`."""
-    return step.weight + step.decay * (step.start - step.weight) - step.rate * step.gradient
-
-
-def change_rms(step: WeightStep, root: tf.Tensor, mean: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
-    """Returns the weight after a step of `rms`: `root` is S, `mean` that of S over all weights."""
-    pull = tf.minimum(step.decay * root / mean, 1.0)  # decay * min(S / mean, 1 / decay)
-    change = pull * (step.start - step.weight) - step.rate * step.gradient / (root + epsilon)
-    return step.weight + change
-
-
-def prepare_rule(
-    config: DynamicConfig, statistics: GradientStatistics | None
-) -> tuple[Rule, list[list[tf.Tensor]] | None]:
-    """Returns the rule of a config, and for each weight its constants; `None` if it has none."""
-    if not config.has_statistics:
-        return change_sgd, None
-    assert statistics is not None
-    epsilon = tf.constant(config.epsilon, tf.float32)
-    roots = [np.sqrt(sums / np.float32(statistics.n_batches)) for sums in statistics.sums]
-    means = [float(root.mean(dtype=np.float64)) for root in roots]
-    mean = tf.constant(sum(means) / len(means), tf.float32)
-    return change_rms, [[tf.constant(root), mean, epsilon] for root in roots]
+_N_STRETCHES = 10  # of the training split, so that the roots see texts of all kinds
 
 
 class AdaptingState(NamedTuple):
@@ -79,8 +38,8 @@ class AdaptingReader:
     of the given model, which is not changed. The weights do not learn from targets that do not
     count, such as those that only warm a lane.
 
-    The other arguments are those of `FrozenReader`; `statistics` are those of the gradients, for a
-    rule that needs them.
+    The other arguments are those of `FrozenReader`; `roots` are those of `gather_roots`, for a rule
+    that needs them.
     """
 
     def __init__(
@@ -88,24 +47,24 @@ class AdaptingReader:
         model: SegmentModel,
         span: AttentionSpan,
         dynamic: DynamicConfig,
-        statistics: GradientStatistics | None = None,
+        roots: list[np.ndarray] | None = None,
         *,
         mask_empty_memory: bool = False,
         jit: str = "auto",
     ):
         self.model = copy_without_dropout(model)
+        self.dynamic = dynamic
         self._source = model
         self._span = span
         self._mask_empty_memory = mask_empty_memory
-        self.dynamic = dynamic
-        self._rate, self._decay = (
-            tf.constant(rate, tf.float32) for rate in (dynamic.learning_rate, dynamic.decay)
-        )
-        rule, self._constants = prepare_rule(dynamic, statistics)
+        self._roots: list[Any] = [None] * len(model.trainable_variables)
+        if roots is not None:
+            self._roots = [tf.constant(root) for root in roots]
+            self._mean_root = compute_mean_root(roots)
         is_compiled = choose_jit(jit, model.compute_dtype) != "none"
         # Weights of one shape share a compiled function.
-        self._change = tf.function(rule, jit_compile=is_compiled, autograph=False)
-        self._score = compile_function(self._score_with_gradients, jit, model.compute_dtype)
+        self._step = tf.function(self._step_weight, jit_compile=is_compiled, autograph=False)
+        self._score = compile_function(self._score_segment, jit, model.compute_dtype)
         self._read = tf.function(self._read_and_step, autograph=False)
 
     def begin(self) -> None:
@@ -127,7 +86,7 @@ class AdaptingReader:
             state = AdaptingState(memory, tf.zeros(n_rows, tf.int32))
         elif segment.begins.any():
             state = clear_rows(state, segment.begins)
-        losses, state = self._read(make_tensors(segment), state)
+        losses, state = self._read(_make_tensors(segment), state)
         nats = losses.numpy()
         if not math.isfinite(nats.sum(dtype=np.float64)):
             raise UserError(
@@ -136,33 +95,38 @@ class AdaptingReader:
             )
         return nats, state
 
-    def _score_with_gradients(
-        self, segment: Segment, state: AdaptingState
-    ) -> tuple[tf.Tensor, list[tf.Tensor], Any]:
-        filled = state.n_read if self._mask_empty_memory else None
-        return score_with_gradients(
-            self.model, segment, state.memory, span=self._span, filled=filled
-        )
-
     def _read_and_step(
         self, segment: Segment, state: AdaptingState
     ) -> tuple[tf.Tensor, AdaptingState]:
         nats, gradients, memory = self._score(segment, state)
-        weights = zip(
+        for weight, source, gradient, root in zip(
             self.model.trainable_variables,
             self._source.trainable_variables,
             gradients,
-            self._constants or [[] for _ in gradients],
+            self._roots,
             strict=True,
-        )
-        for weight, source, gradient, constants in weights:
+        ):
             # Tensors: a compiled function would take the value of a variable as it was then.
             now, start = map(tf.convert_to_tensor, (weight, source))
-            weight.assign(
-                self._change(WeightStep(now, start, gradient, self._rate, self._decay), *constants)
-            )
+            weight.assign(self._step(now, start, gradient, root))
         n_read = tf.minimum(state.n_read + segment.ids.shape[1], self._span.mem_len)
         return nats, AdaptingState(memory, n_read)
+
+    def _score_segment(
+        self, segment: Segment, state: AdaptingState
+    ) -> tuple[tf.Tensor, list[tf.Tensor], Any]:
+        filled = state.n_read if self._mask_empty_memory else None
+        return _score_with_gradients(self.model, segment, state.memory, self._span, filled)
+
+    def _step_weight(
+        self, weight: tf.Tensor, start: tf.Tensor, gradient: tf.Tensor, root: tf.Tensor | None
+    ) -> tf.Tensor:
+        """Returns a weight after a step of the rule; see `DynamicConfig`. `start` is W_0."""
+        rate, decay = self.dynamic.learning_rate, self.dynamic.decay
+        if root is None:  # sgd
+            return weight + decay * (start - weight) - rate * gradient
+        pull = tf.minimum(decay * root / self._mean_root, 1.0)
+        return weight + (pull * (start - weight) - rate * gradient / (root + self.dynamic.epsilon))
 
 
 def make_adapting_reader(
@@ -187,7 +151,7 @@ def make_adapting_reader(
             "`temperature` must be 1 in dynamic evaluation: add `--temperature 1`, or set it in "
             f"the `evaluation` of the language model. Received: temperature={config.temperature}"
         )
-    statistics = None
+    roots = None
     if dynamic.has_statistics:
         if records is None or "train" not in records.splits:
             where = records.data_dir if records else "the run"
@@ -197,9 +161,117 @@ def make_adapting_reader(
             )
         split, n_batches = records.split("train"), dynamic.n_batches
         with Bar("gradients of train", unit="segment", total=n_batches) as bar:
-            statistics = gather_statistics(
-                model, config, split, n_batches, jit=jit, report=bar.update
-            )
+            roots = gather_roots(model, config, split, n_batches, jit=jit, report=bar.update)
     return AdaptingReader(
-        model, config.span, dynamic, statistics, mask_empty_memory=mask_empty_memory, jit=jit
+        model, config.span, dynamic, roots, mask_empty_memory=mask_empty_memory, jit=jit
     )
+
+
+def gather_roots(
+    model: SegmentModel,
+    config: EvalConfig,
+    split: Tokens,
+    n_batches: int,
+    *,
+    jit: str = "auto",
+    report: Callable[[int], object] = lambda n_batches: None,
+) -> list[np.ndarray]:
+    """Returns S of each trainable weight: the root mean square of its gradients on a split.
+
+    A batch is one segment of `tgt_len` tokens; its gradient is that of the mean loss, and nothing
+    is dropped. The segments are consecutive, with memory, in ten stretches of the split that lie
+    equally far apart. Each begins with an empty memory. A shorter split has fewer batches. `report`
+    is called with 1 after each.
+
+    Raises:
+        UserError: If the split is shorter than a segment, or a gradient is not finite.
+    """
+    model = copy_without_dropout(model)
+
+    def add(segment: Segment, memory: Any, sums: list[tf.Tensor]) -> tuple[Any, list[tf.Tensor]]:
+        _, gradients, memory = _score_with_gradients(model, segment, memory, config.span)
+        return memory, [a + tf.square(b) for a, b in zip(sums, gradients, strict=True)]
+
+    compiled = compile_function(add, jit, model.compute_dtype)
+    sums = [tf.zeros(weight.shape) for weight in model.trainable_variables]
+    empty = memory = model.initial_memory(1, config.mem_len)
+    n_batches = min(n_batches, (len(split) - 1) // config.tgt_len)
+    for segment in _read_stretches(split, config, n_batches):
+        if segment.begins[0]:
+            memory = empty
+        memory, sums = compiled(_make_tensors(segment), memory, sums)
+        report(1)
+    roots = [np.sqrt(total.numpy() / np.float32(n_batches)) for total in sums]
+    if not all(math.isfinite(float(root.sum())) for root in roots):
+        raise UserError("the gradients on the training split are not finite")
+    return roots
+
+
+def compute_mean_root(roots: list[np.ndarray]) -> float:
+    """Returns mean(S), the mean over the weights of their means."""
+    return sum(float(root.mean(dtype=np.float64)) for root in roots) / len(roots)
+
+
+def _read_stretches(split: Tokens, config: EvalConfig, n_batches: int) -> Iterator[Segment]:
+    """Yields segments of one row, consecutive in each of ten stretches of the split."""
+    tgt_len, n_segments = config.tgt_len, (len(split) - 1) // config.tgt_len
+    if n_segments < 1:
+        raise UserError(
+            "the training split must be longer than a segment to gather gradients. "
+            f"Received: {len(split)} tokens, tgt_len={tgt_len}"
+        )
+    n_stretches = min(_N_STRETCHES, n_batches)
+    for stretch in range(n_stretches):
+        first = stretch * n_segments // n_stretches
+        count = (stretch + 1) * n_batches // n_stretches - stretch * n_batches // n_stretches
+        for index in range(count):
+            segment = Segment.make_empty(1, tgt_len)
+            segment.fill_row(0, split, (first + index) * tgt_len, tgt_len)
+            segment.mask[:] = True
+            segment.begins[:] = index == 0
+            yield segment if config.reset_at_documents else segment._replace(document_starts=None)
+
+
+def _score_with_gradients(
+    model: SegmentModel,
+    segment: Segment,
+    memory: Any,
+    span: AttentionSpan,
+    filled: tf.Tensor | None = None,
+) -> tuple[tf.Tensor, list[tf.Tensor], Any]:
+    """Scores a segment of tensors, and differentiates the mean of the targets that count.
+
+    A training step sums the losses of all of its targets instead; see `txl_tf.training.step`.
+
+    Returns:
+        -log p of each target in nats, (B, T) float32, 0 where the mask is false; the gradients in
+        the order of `model.trainable_variables`, 0 if no target counts; the new memory.
+    """
+    with tf.GradientTape() as tape:
+        # In training mode the layers are differentiated by hand, which is fast; nothing is dropped.
+        hidden, memory = model(
+            segment.ids,
+            memory,
+            span=span,
+            training=True,
+            document_starts=segment.document_starts,
+            filled=filled,
+        )
+        nats = tf.where(segment.mask, model.nll(hidden, segment.targets), 0.0)
+        count = tf.maximum(tf.reduce_sum(tf.cast(segment.mask, tf.float32)), 1.0)
+        loss = tf.reduce_sum(nats) / count
+    return nats, take_gradients(tape, loss, model), memory
+
+
+def copy_without_dropout(model: SegmentModel) -> SegmentModel:
+    """Returns a model with the same weights that drops nothing."""
+    copied = make_model(model.config.without_dropout(), dtype=model.dtype_policy)
+    for weight, source in zip(copied.weights, model.weights, strict=True):
+        weight.assign(source)
+    return copied
+
+
+def _make_tensors(segment: Segment) -> Segment:
+    """Returns a segment of tensors, without what belongs to streams."""
+    tensors: list[Any] = [None if a is None else tf.constant(a) for a in segment[:5]]
+    return Segment(*tensors)

@@ -16,19 +16,14 @@ import tensorflow as tf
 
 from txl_tf.data.files import exists
 from txl_tf.errors import UserError, explain_errors
-from txl_tf.runs.checkpoint_files import (
-    PREFIX,
-    find_checkpoint,
-    list_checkpoints,
+from txl_tf.runs.checkpoint import (
+    AVERAGES_GROUP,
+    DAMAGE,
+    CheckpointReader,
     remove_checkpoint,
-)
-from txl_tf.runs.checkpoint_reader import AVERAGES_GROUP, DAMAGE, CheckpointReader
-from txl_tf.runs.checkpoint_writer import (
-    explain_failed_save,
-    make_config_group,
-    make_origin_group,
     write_checkpoint,
 )
+from txl_tf.runs.checkpoint_choice import PREFIX, find_checkpoint, list_checkpoints
 from txl_tf.runs.folder import read_run_config
 from txl_tf.training.optimizer import Optimizer
 
@@ -98,10 +93,8 @@ def save_mean(
             raise UserError(f"checkpoints {readers[0].path} and {path} are of different models")
     means = {name: tf.Variable(_compute_mean(readers, name)) for name in shapes[0]}
     remove_checkpoint(mean_path)
-    with explain_failed_save(mean_path):
-        config = make_config_group(read_run_config(model_dir).model, has_memory=False)
-        origin = make_origin_group(readers[-1].origin)
-        write_checkpoint(mean_path, {"weights": means, **config, **origin})
+    config = read_run_config(model_dir).model
+    write_checkpoint(mean_path, {"weights": means}, config, readers[-1].origin)
     return mean_path, any(reader.list_shapes(AVERAGES_GROUP) for reader in readers)
 
 

@@ -6,35 +6,33 @@ why it cannot be restored into another one.
 """
 
 import contextlib
+import os
+import re
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.files import exists
+from txl_tf.data.files import access_path, exists, list_names, move_file
 from txl_tf.errors import UserError, explain
 from txl_tf.models.segment_model import SegmentModel
-from txl_tf.runs.checkpoint_files import (
-    CHECKPOINTS_NAME,
-    DAMAGED,
-    clear_torn,
-    has_set_aside,
-    list_checkpoints,
-    make_path,
-    read_step,
-    remove_checkpoint,
-    set_aside,
-)
-from txl_tf.runs.checkpoint_reader import DAMAGE, CheckpointReader, MemoryFileError, Origin
-from txl_tf.runs.checkpoint_writer import (
-    explain_failed_save,
+from txl_tf.runs.checkpoint import (
+    DAMAGE,
+    CheckpointReader,
+    MemoryFileError,
+    Origin,
     group_variables,
-    make_config_group,
-    make_origin_group,
-    wait_for_memory,
+    list_parts,
+    remove_checkpoint,
     write_checkpoint,
     write_memory,
+)
+from txl_tf.runs.checkpoint_choice import (
+    CHECKPOINTS_NAME,
+    PREFIX,
+    list_checkpoints,
+    make_path,
 )
 from txl_tf.runs.folder import make_run_id, read_run_id
 from txl_tf.training.optimizer import Optimizer, read_step_count
@@ -48,6 +46,7 @@ NO_DAMAGE = (
     tf.errors.UnavailableError,
 )
 
+_ASIDE = "damaged-"  # before the names of files that were set aside
 _SHARED = "all processes of a run need the same `model_dir` on a shared file system"
 
 
@@ -74,7 +73,6 @@ class Checkpointer:
 
     def __post_init__(self) -> None:
         self._variables = group_variables(self.model, self.optimizer)
-        self._config = make_config_group(self.model.config)
 
     def restore(self) -> int:
         """Restores the newest readable checkpoint; returns its step, 0 if there is no checkpoint.
@@ -86,7 +84,7 @@ class Checkpointer:
             UserError: If a checkpoint belongs to another model, or none of them can be read.
         """
         if self.workers.is_chief:
-            clear_torn(self.model_dir, self.warn)  # before any process writes to these files again
+            _clear_torn(self.model_dir, self.warn)  # before any process writes to these files again
         while True:
             found = list_checkpoints(self.model_dir)
             newest = found[-1][0] if found else -1
@@ -99,15 +97,17 @@ class Checkpointer:
             if not damaged.size:
                 return read_step_count(self.optimizer)
             if self.workers.is_chief:
-                set_aside(path)
+                _set_aside(path)
                 reason = damage or f"{self.workers.name(damaged[0])} cannot read it"
                 self.warn(f"Checkpoint {path} is damaged and was set aside: {reason}")
             self.workers.wait()
-        (has_damaged,) = self.workers.broadcast([has_set_aside(self.model_dir)])
+        names = list_names(os.path.join(self.model_dir, CHECKPOINTS_NAME))
+        is_aside = any(name.startswith(_ASIDE) for name in names)
+        (has_damaged,) = self.workers.broadcast([is_aside])
         if has_damaged:
             raise UserError(
                 f"`{self.model_dir}` holds no checkpoint that can be read: move its "
-                f"{CHECKPOINTS_NAME}/{DAMAGED}* away to start over"
+                f"{CHECKPOINTS_NAME}/{_ASIDE}* away to start over"
             )
         return 0
 
@@ -123,7 +123,7 @@ class Checkpointer:
                     f"checkpoint {path} holds only weights: start from it in a new `model_dir`, "
                     "with `warm_start_path`"
                 )
-            mismatch = reader.find_mismatch(read_step(path), self.run_id)
+            mismatch = reader.find_mismatch(self.run_id)
             if mismatch:
                 return mismatch
             memory = None
@@ -149,31 +149,48 @@ class Checkpointer:
         """
         step = read_step_count(self.optimizer)
         path = make_path(self.model_dir, step)
-        with explain_failed_save(path, self._describe_kept):
-            write_memory(
-                path,
-                self.memory.gather(),
-                Origin(step, self.run_id),
-                first_row=self.memory.lanes.start,
-                part=self.workers.index,
-                n_parts=self.workers.count,
-            )
+        origin = Origin(step, self.run_id)
+        n_parts = self.workers.count
+        write_memory(
+            path,
+            self.memory.gather(),
+            origin,
+            first_row=self.memory.lanes.start,
+            part=self.workers.index,
+            n_parts=n_parts,
+        )
         self.workers.wait()  # for all parts: the index, written last, marks it as complete
         if self.workers.is_chief:
-            with explain_failed_save(path, self._describe_kept):
-                wait_for_memory(path, self.workers.count)
-                origin = make_origin_group(Origin(step, self.run_id))
-                write_checkpoint(path, self._variables | self._config | origin)
+            config = self.model.config
+            write_checkpoint(path, self._variables, config, origin, n_memory_parts=n_parts)
             for old_step, old in list_checkpoints(self.model_dir)[: -self.keep]:
                 if old_step != keep_step:
                     remove_checkpoint(old)
-            clear_torn(self.model_dir, self.warn)
+            _clear_torn(self.model_dir, self.warn)
         self.workers.wait()  # no process ends before the checkpoint is complete
         return path
 
-    def _describe_kept(self) -> str:
-        kept = list_checkpoints(self.model_dir)
-        return f"; the newest checkpoint is {kept[-1][1]}" if kept else "; there is no older one"
+
+def _set_aside(path: str) -> None:
+    """Renames the files of a checkpoint so that it is no longer found."""
+    with access_path(path):
+        for part in list_parts(path):
+            folder, name = os.path.split(part)
+            move_file(part, os.path.join(folder, f"{_ASIDE}{name}"))
+
+
+def _clear_torn(model_dir: str, say: Callable[[str], None]) -> None:
+    """Removes what interrupted saves and removals have left: files without an index."""
+    folder = os.path.join(model_dir, CHECKPOINTS_NAME)
+    complete = {os.path.basename(path) for _, path in list_checkpoints(model_dir)}
+    found = (re.match(rf"{PREFIX}-\d+(?=[._])", name) for name in list_names(folder))
+    for name in sorted({match[0] for match in found if match} - complete):
+        path = os.path.join(folder, name)
+        remains = ", ".join(map(os.path.basename, list_parts(path))) or f"{name}_temp"
+        remove_checkpoint(path)
+        say(
+            f"Removed the remains of an interrupted save or removal of checkpoint {path}: {remains}"
+        )
 
 
 def share_run_id(workers: Workers, model_dir: str) -> str:

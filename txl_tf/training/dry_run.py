@@ -10,7 +10,7 @@ from txl_tf.config.parameters import count_by_part, list_matrices
 from txl_tf.config.training import OPTIMIZERS
 from txl_tf.models.architecture import make_model
 from txl_tf.models.compilation import explain_full_memory
-from txl_tf.runs.checkpoint_files import list_checkpoints
+from txl_tf.runs.checkpoint_choice import list_checkpoints
 from txl_tf.scoring.evaluator import describe_evaluation
 from txl_tf.training.job import (
     TrainJob,

@@ -18,8 +18,8 @@ from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError, explain
 from txl_tf.models.compilation import COMPILED, choose_jit
 from txl_tf.models.segment_model import SegmentModel
-from txl_tf.runs.checkpoint_files import list_checkpoints
-from txl_tf.runs.checkpoint_reader import load_weights
+from txl_tf.runs.checkpoint import load_weights
+from txl_tf.runs.checkpoint_choice import list_checkpoints
 from txl_tf.runs.folder import (
     OtherConfigError,
     RunConfig,

@@ -18,7 +18,7 @@ from txl_tf.config.stages import find_stage, make_stages
 from txl_tf.config.training import RunOptions
 from txl_tf.data.files import access_path, append_json_line, drop_lines_after
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
-from txl_tf.runs.checkpoint_files import find_best, list_losses
+from txl_tf.runs.checkpoint_choice import find_best, list_losses
 from txl_tf.runs.folder import EVENTS_NAME, LOG_NAME, VALIDATION_NAME, RunConfig
 from txl_tf.scoring.metrics import Score
 from txl_tf.training.intervals import Interval

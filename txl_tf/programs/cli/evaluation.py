@@ -13,7 +13,7 @@ from txl_tf.errors import StorageError, UserError
 from txl_tf.language_model import LanguageModel, open_run
 from txl_tf.models.quantization import get_kernel_dtype
 from txl_tf.pretrained import is_pretrained
-from txl_tf.runs.checkpoint_files import is_there, list_checkpoints
+from txl_tf.runs.checkpoint_choice import is_there, list_checkpoints
 from txl_tf.runs.folder import EVALUATIONS_NAME
 from txl_tf.scoring.evaluator import Evaluator, describe_evaluation
 from txl_tf.scoring.metrics import Score, name_unit, warn_of_unknown

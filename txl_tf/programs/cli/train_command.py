@@ -15,7 +15,7 @@ from txl_tf.data.files import check_folder
 from txl_tf.programs.cli.legacy_flags import TRAINING_FLAGS, describe_legacy_flags
 from txl_tf.programs.cli.train_flags import check_flags, choose_folders, make_job, trains
 from txl_tf.quiet_start import check_backend
-from txl_tf.runs.checkpoint_files import check_exists, find_checkpoint, list_checkpoints
+from txl_tf.runs.checkpoint_choice import check_exists, find_checkpoint, list_checkpoints
 from txl_tf.runs.lock import lock_run
 from txl_tf.training.cluster import is_chief
 
@@ -87,7 +87,7 @@ def _check_paths(options: flags.FlagValues) -> None:
     if options.eval_ckpt_path and not trains(options):  # training may still save it
         needed = find_checkpoint(options.model_dir, options.eval_ckpt_path)
     for path in filter(None, (needed, options.eval_ckpt_path, options.warm_start_path)):
-        from txl_tf.runs.checkpoint_reader import check_not_release
+        from txl_tf.runs.checkpoint import check_not_release
 
         check_not_release(path)
 

@@ -37,7 +37,7 @@ from txl_tf.programs.cli.run_flags import (
     open_data_set,
     say_default,
 )
-from txl_tf.runs.checkpoint_files import is_weights_file
+from txl_tf.runs.checkpoint_choice import is_weights_file
 from txl_tf.runs.folder import (
     RunConfig,
     StoredRun,

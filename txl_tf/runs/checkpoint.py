@@ -1,15 +1,16 @@
-"""Reading a checkpoint of a run.
+"""Reading, writing and removing a checkpoint of a run.
 
-A checkpoint holds groups of variables: `weights`, their `averages` (an EMA or a uniform mean) and
-`optimizer`. A variable is named after its path in the model. Two small groups describe the
-checkpoint itself: `config` holds the model's config and whether there is a memory, `origin` names
-the step and the run.
+A checkpoint is the set of files `ckpt-STEP.*`. It holds groups of variables: `weights`, their
+`averages` (an EMA or a uniform mean) and `optimizer`. A variable is named after its path in the
+model. Two small groups describe the checkpoint itself: `config` holds the model's config and
+whether there is a memory, `origin` names the step and the run.
 
-The memory lies beside them, in one file for each process: `ckpt-STEP.memory-PART-of-PARTS` is a
+The memory is written first, in one file for each process: `ckpt-STEP.memory-PART-of-PARTS` is a
 tensorflow checkpoint whose tensors are called `layer_I/rows_START_STOP` after the lanes that they
 hold: lanes, not replicas, because a run may resume with another number of replicas. I counts the
 tensors of the memory. These files name their origin too, so that parts of different checkpoints are
-never mixed.
+never mixed. The `.index` of the rest is written last, from a folder `ckpt-STEP_temp`; files without
+it are the remains of a save or removal that was interrupted.
 """
 
 import contextlib
@@ -17,7 +18,8 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -26,27 +28,30 @@ import tensorflow as tf
 
 from txl_tf.config import SHAPELESS, ModelConfig
 from txl_tf.config.base import list_differences
-from txl_tf.data.files import check_address, list_names
+from txl_tf.data.files import access_path, check_address, list_names, make_folder
 from txl_tf.errors import UserError, explain
 from txl_tf.models.segment_model import SegmentModel
-from txl_tf.runs.checkpoint_files import (
+from txl_tf.runs.checkpoint_choice import (
     CHECKPOINTS_NAME,
     PREFIX,
-    RELEASE_SCOPE,
     check_checkpoint_path,
     find_checkpoint,
     is_there,
     is_weights_file,
     list_checkpoints,
-    read_step,
+    make_path,
 )
-from txl_tf.runs.folder import read_run_id
-from txl_tf.runs.weights_file import join_some, name_weights, read_weights_file
+from txl_tf.runs.folder import make_run_id, read_run_id
+from txl_tf.runs.weights_file import join_some, name_weights, open_weights, read_weights_file
 
 # Errors raised while reading a file that is truncated, modified or missing.
 DAMAGE = (tf.errors.OpError, IndexError, RuntimeError)
 CONFIG_GROUP, ORIGIN_GROUP, AVERAGES_GROUP = "config", "origin", "averages"
+RELEASE_SCOPE = "transformer/"  # the scope of all weights in checkpoints of the 2019 release
+PATIENCE = 60.0  # seconds until a network file system shows the files of other hosts
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"  # of the keys that a `tf.train.Checkpoint` writes
+
+Groups = Mapping[str, Mapping[str, tf.Variable]]
 
 
 class MemoryFileError(UserError):
@@ -112,41 +117,27 @@ class CheckpointReader:
         """Whether the checkpoint was written with a memory."""
         return bool(self._find(CONFIG_GROUP, "has_memory"))
 
-    def find_mismatch(self, step: int, run_id: str | None) -> str | None:
-        """Describes how the weights differ from a step of a run; `None` if they belong to it."""
+    def find_mismatch(self, run_id: str | None) -> str | None:
+        """Describes how the weights differ from a run and from the step in the checkpoint's name.
+
+        Returns `None` if they belong to both.
+        """
         origin = self.origin
-        if origin.step != step:
+        match = re.fullmatch(rf"{PREFIX}-(\d+)", os.path.basename(self.path))
+        if match and origin.step != int(match[1]):
             return f"it holds the weights of step {origin.step}"
         if run_id and origin.run_id != run_id:
             return f"it belongs to run {origin.run_id}, not to run {run_id}"
         return None
 
     def check_place(self) -> None:
-        """Checks that the checkpoint matches the step in its name and the run of its folder."""
-        folder, name = os.path.split(self.path)
-        match = re.fullmatch(rf"{PREFIX}-(\d+)", name)
-        if not match:
-            return
-        model_dir, parent = os.path.split(folder)
-        run_id = read_run_id(model_dir) if parent == CHECKPOINTS_NAME else None
-        mismatch = self.find_mismatch(int(match[1]), run_id)
+        """Checks that the checkpoint matches its name and the run of its folder."""
+        model_dir = _find_run(self.path)
+        mismatch = self.find_mismatch(read_run_id(model_dir) if model_dir else None)
         if mismatch:
             raise UserError(
                 f"checkpoint {self.path} does not match its folder and name: {mismatch}"
             )
-
-    def check_not_release(self) -> None:
-        """Checks that this is not a checkpoint of the 2019 release."""
-        if not any(key.startswith(RELEASE_SCOPE) for key in self.keys):
-            return
-        # The layout of the download: NAME/model/model.ckpt-0 beside NAME/data.
-        folder = os.path.dirname(self.path) or "."
-        source = os.path.dirname(folder) if os.path.basename(folder) == "model" else folder
-        raise UserError(
-            f"{self.path} is a checkpoint of the 2019 release. Make a run of it first: "
-            f"txl import_release --source {shlex.quote(source or '.')} "
-            "--out MODEL_DIR"
-        )
 
     def check_weights(self, model: SegmentModel, group: str = "weights") -> None:
         """Checks that a group holds exactly the weights of a model."""
@@ -225,6 +216,17 @@ def list_memory_parts(path: str) -> list[re.Match[str]]:
     return [match for match in map(pattern.fullmatch, list_names(folder)) if match]
 
 
+def read_step(path: str) -> int:
+    """Returns the step in the name of a checkpoint, `.../ckpt-STEP`, or in a file of weights."""
+    if is_weights_file(path):
+        with open_weights(path) as file:
+            return int((file.metadata() or {}).get("step", 0))
+    match = re.search(r"-(\d+)$", path)
+    if not match:
+        raise UserError(f"{path!r} does not end in a step, as in ckpt-1000")
+    return int(match[1])
+
+
 def load_weights(model: SegmentModel, path: str, *, use_ema: bool = True) -> bool:
     """Restores only the weights of a model from a checkpoint, `.../ckpt-STEP`, or safetensors.
 
@@ -237,9 +239,9 @@ def load_weights(model: SegmentModel, path: str, *, use_ema: bool = True) -> boo
     if is_weights_file(path):
         read_weights_file(model, path)
         return False
+    check_not_release(path)
     try:
         reader = CheckpointReader(path)
-        reader.check_not_release()
         reader.check_place()
         group = AVERAGES_GROUP if use_ema and reader.list_shapes(AVERAGES_GROUP) else "weights"
         reader.check_weights(model, group)
@@ -248,22 +250,6 @@ def load_weights(model: SegmentModel, path: str, *, use_ema: bool = True) -> boo
         fault = f"checkpoint {path} cannot be restored: {explain(error)}"
         raise UserError(fault + _name_whole(path)) from error
     return group == AVERAGES_GROUP
-
-
-def _name_whole(path: str) -> str:
-    """Returns, for a message, the newest older checkpoint beside a damaged one that is readable."""
-    folder, damaged = os.path.split(path)
-    model_dir, name = os.path.split(folder)
-    found = list_checkpoints(model_dir) if name == CHECKPOINTS_NAME else []
-    for step, older in reversed(found):
-        if os.path.basename(older) == damaged or step > read_step(path):
-            continue
-        with contextlib.suppress(*DAMAGE):
-            reader = CheckpointReader(older)
-            for key in reader.keys:
-                reader.get_tensor(key)
-            return f". An older one is whole: checkpoint={step} reads it"
-    return ""
 
 
 def load_choice(
@@ -290,13 +276,161 @@ def check_not_release(path: str) -> None:
     """Checks that a checkpoint, if it is readable, is not of the 2019 release."""
     if is_weights_file(path):
         return
-    with contextlib.suppress(*DAMAGE):  # reported when it is restored
-        CheckpointReader(path).check_not_release()
+    try:
+        keys = CheckpointReader(path).keys
+    except DAMAGE:  # reported when it is restored
+        return
+    if any(key.startswith(RELEASE_SCOPE) for key in keys):
+        # The layout of the download: NAME/model/model.ckpt-0 beside NAME/data.
+        folder = os.path.dirname(path) or "."
+        source = os.path.dirname(folder) if os.path.basename(folder) == "model" else folder
+        raise UserError(
+            f"{path} is a checkpoint of the 2019 release. Make a run of it first: "
+            f"txl import_release --source {shlex.quote(source or '.')} --out MODEL_DIR"
+        )
+
+
+def _find_run(path: str) -> str | None:
+    """Returns the run folder that a checkpoint lies in; `None` if it lies elsewhere."""
+    model_dir, name = os.path.split(os.path.dirname(path))
+    return model_dir if name == CHECKPOINTS_NAME else None
+
+
+def _name_whole(path: str) -> str:
+    """Returns, for a message, the newest older checkpoint beside a damaged one that is readable."""
+    model_dir = _find_run(path)
+    found = list_checkpoints(model_dir) if model_dir else []
+    for step, older in reversed(found):
+        if step >= read_step(path):
+            continue
+        with contextlib.suppress(*DAMAGE):
+            reader = CheckpointReader(older)
+            for key in reader.keys:
+                reader.get_tensor(key)
+            return f". An older one is whole: checkpoint={step} reads it"
+    return ""
 
 
 def name_variables(variables: list[keras.Variable]) -> dict[str, tf.Variable]:
     """Returns TensorFlow's variables by path, their name in a checkpoint."""
     return {name: variable.value for name, variable in name_weights(variables).items()}
+
+
+def group_variables(model: SegmentModel, optimizer: Any) -> Groups:
+    """Returns the variables of a checkpoint by group and name, each of them once."""
+    # An average has the name of its weight, so that it can be restored in its place.
+    averages = {
+        weight.path.replace("/", "."): average for weight, average in optimizer.averaged_weights
+    }
+    average_ids = {id(average) for average in averages.values()}
+    rest = [variable for variable in optimizer.variables if id(variable) not in average_ids]
+    groups = {"weights": name_variables(model.weights), "optimizer": name_variables(rest)}
+    if averages:
+        groups[AVERAGES_GROUP] = {name: average.value for name, average in averages.items()}
+    return groups
+
+
+def save_weights(model_dir: str, model: SegmentModel, *, step: int, optimizer: Any = None) -> None:
+    """Writes a checkpoint of a run without a memory.
+
+    Without an optimizer it holds only weights, of `step` steps of training.
+    """
+    groups: Groups = {"weights": name_variables(model.weights)}
+    if optimizer is not None:
+        groups = group_variables(model, optimizer)
+    origin = Origin(step, read_run_id(model_dir) or make_run_id())
+    write_checkpoint(make_path(model_dir, step), groups, model.config, origin)
+
+
+def write_checkpoint(
+    path: str, groups: Groups, config: ModelConfig, origin: Origin, *, n_memory_parts: int = 0
+) -> None:
+    """Writes groups of variables, after the files of their memory, which other processes write.
+
+    Raises:
+        UserError: If it cannot be written. Nothing of it is left.
+    """
+    with _explain_failed_save(path):
+        make_folder(os.path.dirname(path))
+        _wait_for_memory(path, n_memory_parts)
+        described = {
+            CONFIG_GROUP: {
+                "model": tf.Variable(write_shaping_fields(config)),
+                "has_memory": tf.Variable(n_memory_parts > 0),
+            },
+            ORIGIN_GROUP: {name: tf.Variable(x) for name, x in _describe_origin(origin).items()},
+            **{name: dict(group) for name, group in groups.items()},
+        }
+        tf.train.Checkpoint(**described).write(path)  # the index last
+
+
+def write_memory(
+    path: str,
+    memory: Sequence[tf.Tensor],
+    origin: Origin,
+    *,
+    first_row: int,
+    part: int = 0,
+    n_parts: int = 1,
+) -> None:
+    """Writes the lanes of this process, tensors (rows, ...), beside a checkpoint.
+
+    Raises:
+        UserError: If they cannot be written. Nothing of the checkpoint is left.
+    """
+    tensors = {
+        f"layer_{index}/rows_{first_row}_{first_row + states.shape[0]}": states
+        for index, states in enumerate(memory)
+    }
+    tensors |= {f"{ORIGIN_GROUP}/{name}": x for name, x in _describe_origin(origin).items()}
+    with _explain_failed_save(path):
+        make_folder(os.path.dirname(path))
+        write_tensors(f"{path}.memory-{part:05d}-of-{n_parts:05d}", tensors)
+
+
+def _wait_for_memory(path: str, n_parts: int) -> None:
+    """Waits until the files of the memory of all processes exist, `PATIENCE` seconds at most."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        n_found = sum(int(match[2]) == n_parts for match in list_memory_parts(path))
+        if n_found == n_parts:
+            return
+        if time.monotonic() > end:
+            raise UserError(
+                f"only {n_found} of {n_parts} processes have written into this folder: all need "
+                "the same `model_dir` on a shared file system"
+            )
+        time.sleep(1.0)
+
+
+def write_tensors(path: str, tensors: Mapping[str, tf.Tensor]) -> None:
+    """Writes tensors or arrays under their names as a tensorflow checkpoint, sorted by name."""
+    names = sorted(tensors)
+    tf.raw_ops.SaveV2(
+        prefix=path,
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
+    )
+
+
+@contextlib.contextmanager
+def _explain_failed_save(path: str) -> Iterator[None]:
+    """Converts the errors of a failed save to a `UserError` and removes the partial checkpoint."""
+    try:
+        yield
+    except (tf.errors.OpError, OSError, UserError) as error:
+        remove_checkpoint(path)
+        fault = f"checkpoint {path} could not be saved: {explain(error)}"
+        model_dir = _find_run(path)
+        kept = list_checkpoints(model_dir) if model_dir else []
+        raise UserError(
+            f"{fault}; the newest checkpoint is {kept[-1][1]}" if kept else fault
+        ) from error
+
+
+def _describe_origin(origin: Origin) -> dict[str, tf.Tensor]:
+    return {"step": tf.constant(origin.step, tf.int64), "run_id": tf.constant(origin.run_id)}
 
 
 def write_shaping_fields(config: ModelConfig) -> str:
@@ -307,3 +441,20 @@ def write_shaping_fields(config: ModelConfig) -> str:
 
 def _make_key(group: str, name: str) -> str:
     return f"{group}/{name.replace('.', '..')}{_SUFFIX}"
+
+
+def list_parts(path: str) -> list[str]:
+    """Returns the files of a checkpoint, the index first: without it the rest does not count."""
+    folder, name = os.path.split(path)
+    parts = [part for part in list_names(folder) if part.startswith(f"{name}.")]
+    parts.sort(key=lambda part: part != f"{name}.index")
+    return [os.path.join(folder, part) for part in parts]
+
+
+def remove_checkpoint(path: str) -> None:
+    """Removes a checkpoint, its index first, and the remains of an interrupted save."""
+    with access_path(path):
+        for part in list_parts(path):
+            tf.io.gfile.remove(part)
+        if tf.io.gfile.exists(f"{path}_temp"):
+            tf.io.gfile.rmtree(f"{path}_temp")

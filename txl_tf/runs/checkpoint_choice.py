@@ -1,32 +1,24 @@
-"""The files of a run's checkpoints.
+"""Which checkpoints a run has, and which of them is meant; without TensorFlow.
 
-A checkpoint is the set of files `checkpoints/ckpt-STEP.*` of a run folder. The memory is written
-first, then weights and optimizer, whose `.index` tensorflow writes last, from a folder
-`ckpt-STEP_temp`. A checkpoint that has an index is therefore complete, and no other file lists the
-checkpoints. Files without an index are the remains of a save or removal that was interrupted.
+A checkpoint is the set of files `checkpoints/ckpt-STEP.*` of a run folder. Its `.index` is written
+last, so one that has an index is complete, and no other file lists the checkpoints.
 """
 
 import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import safetensors
-
-from txl_tf.data.files import access_path, exists, list_names, read_json_lines
+from txl_tf.data.files import exists, list_names, read_json_lines
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.runs.folder import VALIDATION_NAME
 
 CHECKPOINTS_NAME = "checkpoints"
 PREFIX = "ckpt"
-DAMAGED = "damaged-"  # prefix of the names of files that were set aside
 BEST, NEWEST = "best", "newest"
-RELEASE_SCOPE = "transformer/"  # the scope of all weights in checkpoints of the 2019 release
 WEIGHTS_NAME = "model.safetensors"  # the weights alone, in a folder without checkpoints
-WEIGHTS_FORMAT = "txl_tf"  # under the key `format`, by which readers of other libraries know files
 
 
 def list_checkpoints(model_dir: str) -> list[tuple[int, str]]:
@@ -75,30 +67,9 @@ def is_weights_file(path: str) -> bool:
     return path.endswith(".safetensors")
 
 
-@contextmanager
-def open_weights(path: str) -> Iterator[Any]:
-    """Opens a file of weights; a `UserError` tells if it cannot be read."""
-    with (
-        explain_errors(f"`{path}` cannot be read", safetensors.SafetensorError, OSError),
-        safetensors.safe_open(path, framework="numpy") as file,
-    ):
-        yield file
-
-
 def make_path(model_dir: str, step: int) -> str:
     """Returns the path of the checkpoint of a step, whether or not it exists."""
     return os.path.join(model_dir, CHECKPOINTS_NAME, f"{PREFIX}-{step}")
-
-
-def read_step(path: str) -> int:
-    """Returns the step in the name of a checkpoint, `.../ckpt-STEP`, or in a file of weights."""
-    if is_weights_file(path):
-        with open_weights(path) as file:
-            return int((file.metadata() or {}).get("step", 0))
-    match = re.search(r"-(\d+)$", path)
-    if not match:
-        raise UserError(f"{path!r} does not end in a step, as in ckpt-1000")
-    return int(match[1])
 
 
 def find_checkpoint(model_dir: str, choice: str | int | None = None) -> str:
@@ -175,52 +146,3 @@ def list_losses(path: str, lines: Sequence[Any], split: str | None = None) -> di
         wanted = split or (lines[-1]["split"] if lines else None)
         own = [line for line in lines if line["split"] == wanted]
         return {line["step"]: float(line["loss_nats"]) for line in own}
-
-
-def _list_parts(path: str) -> list[str]:
-    """Returns the files of a checkpoint, the index first: without it the rest does not count."""
-    folder, name = os.path.split(path)
-    parts = [part for part in list_names(folder) if part.startswith(f"{name}.")]
-    parts.sort(key=lambda part: part != f"{name}.index")
-    return [os.path.join(folder, part) for part in parts]
-
-
-def set_aside(path: str) -> None:
-    """Renames the files of a checkpoint so that it is no longer found."""
-    import tensorflow as tf
-
-    with access_path(path):
-        for part in _list_parts(path):
-            folder, name = os.path.split(part)
-            tf.io.gfile.rename(part, os.path.join(folder, f"{DAMAGED}{name}"), overwrite=True)
-
-
-def has_set_aside(model_dir: str) -> bool:
-    """Returns whether a run folder holds files that `set_aside` has renamed."""
-    names = list_names(os.path.join(model_dir, CHECKPOINTS_NAME))
-    return any(name.startswith(DAMAGED) for name in names)
-
-
-def clear_torn(model_dir: str, say: Callable[[str], None]) -> None:
-    """Removes what interrupted saves and removals have left: files without an index."""
-    folder = os.path.join(model_dir, CHECKPOINTS_NAME)
-    complete = {os.path.basename(path) for _, path in list_checkpoints(model_dir)}
-    found = (re.match(rf"{PREFIX}-\d+(?=[._])", name) for name in list_names(folder))
-    for name in sorted({match[0] for match in found if match} - complete):
-        path = os.path.join(folder, name)
-        remains = ", ".join(map(os.path.basename, _list_parts(path))) or f"{name}_temp"
-        remove_checkpoint(path)
-        say(
-            f"Removed the remains of an interrupted save or removal of checkpoint {path}: {remains}"
-        )
-
-
-def remove_checkpoint(path: str) -> None:
-    """Removes a checkpoint, its index first, and the remains of an interrupted save."""
-    import tensorflow as tf
-
-    with access_path(path):
-        for part in _list_parts(path):
-            tf.io.gfile.remove(part)
-        if tf.io.gfile.exists(f"{path}_temp"):
-            tf.io.gfile.rmtree(f"{path}_temp")
