@@ -21,7 +21,7 @@ def test_without_gradio_the_extra_is_named(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["--run=a", "--port=0"], 2, "--port must be an integer >= 1. Received: 0"),
+        (["--run=a", "--port=0"], 2, "flag --port=0: 0 is not an integer in the range [1, 65535]"),
         (
             ["--run=a", "--host=192.0.2.1"],
             1,
