@@ -18,6 +18,7 @@ from txl_tf.layers.fused.fused_attention import (
     sum_values,
     weigh,
 )
+from txl_tf.layers.packed_kernel import Multiply, PackedKernel
 from txl_tf.models.segment_model import SegmentModel
 from txl_tf.models.transformer_xl import TransformerXL
 
@@ -234,6 +235,7 @@ class CachedModel(SegmentReader):
         counts: tf.Tensor | None = None,
         document_starts: tf.Tensor | None = None,
         observe: Observer | None = None,
+        multiply: Multiply = PackedKernel.multiply,
     ) -> tuple[tf.Tensor, CachedState]:
         """Reads a segment.
 
@@ -249,6 +251,7 @@ class CachedModel(SegmentReader):
             observe: Called once for each layer, in order, with its index, `Heads`, products of the
                 distances, `Visibility` and attention weights as `weigh` returns them; `None` for
                 no observer.
+            multiply: How products with the kernels of a quantized model are computed.
 
         Returns:
             The hidden states, (B, t, D) in the compute dtype, for the model's `nll` and
@@ -272,7 +275,7 @@ class CachedModel(SegmentReader):
             hidden = model.encoding.encode_input(model, index, hidden)
             heads = Heads(
                 *append_heads(
-                    matmul_rows(hidden, layer.attention.qkv_kernel),
+                    matmul_rows(hidden, layer.attention.qkv_kernel, multiply),
                     state.keys[index],
                     state.values[index],
                     *model.get_biases(index),
@@ -283,7 +286,8 @@ class CachedModel(SegmentReader):
             if observe is not None:
                 observe(index, heads, distance_keys, visibility, weights)
             attended = sum_values(weights, heads.values, is_signed=same_document is not None)
-            hidden = layer.finish(hidden, matmul_rows(attended, layer.attention.o_kernel))
+            change = matmul_rows(attended, layer.attention.o_kernel, multiply)
+            hidden = layer.finish(hidden, change, multiply=multiply)
             keys.append(self._keep_memory(heads.keys, counts, same_document))
             values.append(self._keep_memory(heads.values, counts, same_document))
         if counts is None:
