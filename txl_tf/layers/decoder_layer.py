@@ -42,7 +42,6 @@ class DecoderLayer(keras.layers.Layer):
         content_bias: (N, H), u.
         position_bias: (N, W), v.
         mask: (T, S) or (B, 1, T, S) bool, true where a query may see a key.
-        same_document: As in `RelativeAttention`.
         training: Whether to apply dropout.
 
     Returns:
@@ -147,13 +146,10 @@ class DecoderLayer(keras.layers.Layer):
         content_bias,
         position_bias,
         mask,
-        same_document=None,
         training=False,
     ):
         biases = (content_bias, position_bias)
-        change = self.attention(
-            hidden, memory, positions, *biases, mask, same_document, training=training
-        )
+        change = self.attention(hidden, memory, positions, *biases, mask, training=training)
         return self.finish(hidden, change, training=training)
 
     def finish(self, hidden, change, training=False, multiply=PackedKernel.multiply):
