@@ -147,7 +147,7 @@ class CausalLM(keras.Model):
                 "the batch size must be divisible by the number of replicas. "
                 f"Received: {batch_size} rows, {n_replicas} replicas"
             )
-        memory = self.backbone.initial_memory(batch_size // n_replicas, span.mem_len)
+        memory = self.backbone.initial_memory(batch_size // n_replicas, span.mem_len, True)
         own = {"aggregation": "none", "synchronization": "on_read"}
         return [
             keras.Variable(
@@ -403,6 +403,8 @@ class CausalLM(keras.Model):
             self.n_read.assign(self.n_read + 1)
         shape = (n_rows // n_replicas, None)
         rows = {name: _fix_shape(name, x, shape) for name, x in inputs.items()}
+        if "document_starts" not in rows:  # empty states are attended to, as in the release
+            memory = memory[:-1]
         states = keras.tree.map_structure(lambda variable: variable.value, tuple(memory))
         hidden, states = self.backbone(memory=states, span=span, training=training, **rows)
         for variable, state in zip(memory, states, strict=True):

@@ -42,7 +42,7 @@ def main(weights_path, results_path):
 
 def read_segments(model, call):
     """Returns hidden states and memory of two segments, by name; `call` calls the model."""
-    memory, results = model.initial_memory(2, SPAN.mem_len), {}
+    memory, results = model.initial_memory(2, SPAN.mem_len, mask_empty=True), {}
     for index, (ids, starts) in enumerate(
         zip(np.split(TEXT, 2, axis=1), np.split(STARTS, 2, axis=1), strict=True)
     ):

@@ -57,7 +57,8 @@ def take_gradients(model):
 
     weights = [variable.value for variable in model.trainable_variables]
     state = [variable.value for variable in model.non_trainable_variables]
-    inputs = (weights, state, IDS, model.initial_memory(2, SPAN.mem_len), STARTS)
+    memory = model.initial_memory(2, SPAN.mem_len, mask_empty=True)
+    inputs = (weights, state, IDS, memory, STARTS)
     lowered = jax.jit(jax.value_and_grad(compute_loss, has_aux=True)).lower(*inputs)
     (loss, (memory, state)), gradients = lowered.compile()(*inputs)
     results = {"loss": loss, "barriers": lowered.as_text().count("optimization_barrier")}

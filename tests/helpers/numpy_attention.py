@@ -16,7 +16,7 @@ class TextTrace(NamedTuple):
     """L layers, N heads, n tokens; the M keys before them are the empty memory."""
 
     mask: np.ndarray  # (n, M + n), true where a query sees the key
-    is_token: np.ndarray  # (n, M + n), true where the key is a token of the query's document
+    is_token: np.ndarray  # (n, M + n), true where the key is a token
     terms: np.ndarray  # (4, L, N, n, M + n), also where a query does not see the key
     weights: np.ndarray  # (L, N, n, M + n)
     nats: np.ndarray  # (n - 1,)
@@ -32,11 +32,11 @@ def trace_text(model, ids, span, tgt_len, *, masks_empty, document_starts=None, 
     if span.same_length:
         mask &= key >= query - span.mem_len + span.counts_self
     is_token = np.broadcast_to(key >= 0, mask.shape)
-    if masks_empty:
-        mask &= is_token
-    if document_starts is not None:
+    if document_starts is not None:  # a document sees neither another one nor empty entries
         documents = np.cumsum(document_starts)
-        is_token = is_token & (documents[:, None] == documents[np.maximum(key[0], 0)])
+        mask &= documents[:, None] == documents[np.maximum(key[0], 0)]
+    if masks_empty or document_starts is not None:
+        mask &= is_token
     hidden = reference.embed(variables, config, ids[None])[0]
     terms, weights = [], []
     for index in range(config.n_layer):

@@ -46,9 +46,9 @@ def make_ids(length=LENGTH, *, batch=BATCH):
     return np.random.default_rng(3).integers(VOCABULARY, size=(batch, length), dtype="int32")
 
 
-def read(model, ids, tgt_len, span):
+def read(model, ids, tgt_len, span, *, mask_empty=False):
     """Returns the hidden states of a text read in segments, from an empty memory."""
-    memory, parts = model.initial_memory(len(ids), span.mem_len), []
+    memory, parts = model.initial_memory(len(ids), span.mem_len, mask_empty), []
     for start in range(0, ids.shape[1], tgt_len):
         hidden, memory = model(ids[:, start : start + tgt_len], memory, span=span)
         parts.append(np.asarray(hidden))

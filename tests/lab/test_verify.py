@@ -100,7 +100,7 @@ def shift_one_more(scores):
     return ops.roll(left_shift(scores), -1, axis=-1)
 
 
-def keep_oldest(memory, hidden, same_document=None):
+def keep_oldest(memory, hidden):
     return ops.concatenate([memory, hidden], axis=1)[:, : memory.shape[1]]
 
 

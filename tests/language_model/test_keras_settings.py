@@ -41,7 +41,7 @@ def set_dtypes():
 def compute(config, arguments, span):
     """Returns the losses of a new model in training and all gradients, of two documents each."""
     model = make_model(config, seed=1, **arguments)
-    memory = model.initial_memory(len(IDS), span.mem_len)
+    memory = model.initial_memory(len(IDS), span.mem_len, mask_empty=True)
     starts = np.arange(IDS.shape[1]) == 2
     with tf.GradientTape() as tape:
         hidden, memory = model(

@@ -94,14 +94,18 @@ def test_the_loop_reads_what_segments_read(name, dtype, n_texts, is_compiled):
     texts = tf.stack([ids[row % len(ids)] for row in range(n_texts)])
     cached = CachedModel(packed, SPAN, 1)
     loop = TokenLoop(cached, take_positions(cached), is_compiled=is_compiled)
-    read = tf.function(loop.read, jit_compile=is_compiled, autograph=False)
     n_token = packed.config.n_token
     sampling = SamplingConfig().make_tensors(n_token)
     kept = cached.initial_state(n_texts)
     state = loop.begin(kept, tf.zeros((n_texts, n_token), bool))
+
+    @tf.function(jit_compile=is_compiled, autograph=False)
+    def read(tokens, state):
+        return loop.read(tokens, state, sampling, loop.make_product(state)(state))
+
     is_rounded = dtype == "bfloat16" or (is_compiled and n_texts == 1)  # to bfloat16
     for step in range(texts.shape[1]):
-        state = read(texts[:, step], state, sampling)
+        state = read(texts[:, step], state)
         hidden, kept = cached.read(texts[:, step, None], kept)
         expected = tf.cast(hidden[:, 0], tf.float32)
         bound = 0.05 if is_rounded else 2e-5

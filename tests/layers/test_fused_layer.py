@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from tables import slow_after
 
-from txl_tf.layers import DecoderLayer, compare_documents, make_attention_mask
+from txl_tf.layers import DecoderLayer, count_before, make_attention_mask
 from txl_tf.layers.attention import attend
 from txl_tf.layers.fused.for_xla import make_late_zero
 from txl_tf.layers.fused.fusion import Engine, use_engine
@@ -17,6 +17,8 @@ BATCH, QUERIES, MEMORY, HEADS, HEAD_SIZE, WIDTH = 2, 3, 5, 7, 3, 13
 KEYS = MEMORY + QUERIES
 MASK = make_attention_mask(QUERIES, MEMORY)
 STARTS = np.array([[False, True, False], [False, False, True]])
+N_BEFORE = count_before(tf.constant([MEMORY, 2]), QUERIES, tf.constant(STARTS))
+DOCUMENTS = make_attention_mask(QUERIES, MEMORY, n_before=N_BEFORE)
 
 
 def make_inputs(heads=HEADS):
@@ -56,7 +58,7 @@ def differentiate(run, *, jit="none", **options):
     documents = options.pop("documents", False)
     layer, inputs = make_layer(**options), make_inputs(options.get("heads", HEADS))
     factors = np.random.default_rng(3).normal(size=(BATCH, QUERIES, WIDTH))
-    masks = (MASK, compare_documents(STARTS, MEMORY) if documents else None)
+    mask = DOCUMENTS if documents else MASK
 
     def compute(*inputs):
         watched = [inputs[0], *inputs[2:], *(weight.value for weight in layer.trainable_variables)]
@@ -64,7 +66,7 @@ def differentiate(run, *, jit="none", **options):
             tape.watch(inputs)
             with use_engine(CHAINS) if jit == "chains" else contextlib.nullcontext():
                 cast = [tf.cast(tensor, layer.compute_dtype) for tensor in inputs]
-                output = tf.cast(run(layer, *cast, *masks), tf.float32)
+                output = tf.cast(run(layer, *cast, mask), tf.float32)
             total = tf.reduce_sum(output * factors)
         return output, *tape.gradient(total, watched)
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.layers import compare_documents, make_attention_mask, update_memory
+from txl_tf.layers import count_before, make_attention_mask, update_memory
 
 BATCH, LENGTH, WIDTH = 2, 5, 3
 STARTS = np.array([[0, 0, 1, 0, 1], [1, 0, 0, 0, 0]], bool)
@@ -37,36 +37,34 @@ def number_documents(mem_len):
     return numbers
 
 
+@pytest.mark.parametrize("same_length", [False, True])
 @pytest.mark.parametrize("mem_len", [0, 3, 7])
-def test_keys_share_a_document_if_none_begins_between(mem_len):
+def test_a_query_sees_no_other_document_and_no_empty_entry(mem_len, same_length):
+    n_read = np.array([2, 11])  # 2 of the entries of the first row hold a token
     numbers = number_documents(mem_len)
-    expected = numbers[:, mem_len:, None] == numbers[:, None, :]
-    same_document = compare_documents(tf.constant(STARTS), mem_len)
-    assert same_document.dtype == tf.bool
-    np.testing.assert_array_equal(same_document, expected)
+    numbers[0, : max(0, mem_len - 2)] = -1
+    same = numbers[:, mem_len:, None] == numbers[:, None, :]
+    mask = make_attention_mask(LENGTH, mem_len, same_length=same_length)
+    n_before = count_before(tf.constant(n_read, "int32"), LENGTH, tf.constant(STARTS))
+    found = make_attention_mask(LENGTH, mem_len, same_length=same_length, n_before=n_before)
+    assert found.dtype == tf.bool
+    np.testing.assert_array_equal(found[:, 0], mask & same)
 
 
-@pytest.mark.parametrize("mem_len", [0, 1, 3, 5, 7, 11])
-def test_memory_holds_zeros_for_all_but_the_last_document(mem_len):
-    rng = np.random.default_rng(3)
-    memory = rng.normal(size=(BATCH, mem_len, WIDTH)).astype("float32")
-    hidden = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
-    same_document = compare_documents(tf.constant(STARTS), mem_len)
-    updated = update_memory(tf.constant(memory), tf.constant(hidden), same_document)
-    numbers = number_documents(mem_len)
-    states = np.concatenate([memory, hidden], axis=1)
-    states[numbers != numbers[:, -1:]] = 0
-    np.testing.assert_array_equal(updated, states[:, LENGTH:])
+def test_tokens_are_counted_from_the_beginning_of_their_document():
+    n_read = tf.constant([3, 5])
+    expected = [[3, 4, 0, 1, 0], [0, 1, 2, 3, 4]]
+    np.testing.assert_array_equal(count_before(n_read, LENGTH, tf.constant(STARTS)), expected)
+    expected = np.array([[3], [5]]) + np.arange(LENGTH)
+    np.testing.assert_array_equal(count_before(n_read, LENGTH), expected)
 
 
 @pytest.mark.parametrize("mem_len", [0, 3, 5, 7])
-@pytest.mark.parametrize("has_documents", [False, True])
-def test_memory_carries_no_gradient(mem_len, has_documents):
+def test_memory_carries_no_gradient(mem_len):
     memory, hidden = tf.ones((BATCH, mem_len, WIDTH)), tf.ones((BATCH, LENGTH, WIDTH))
     with tf.GradientTape() as tape:
         tape.watch([memory, hidden])
-        same_document = compare_documents(tf.constant(STARTS), mem_len) if has_documents else None
-        updated = update_memory(memory, hidden, same_document)
+        updated = update_memory(memory, hidden)
     assert tape.gradient(updated, [memory, hidden]) == [None, None]
 
 
@@ -74,5 +72,4 @@ def test_memory_carries_no_gradient(mem_len, has_documents):
 def test_memory_keeps_its_dtype(mem_len):
     memory = tf.zeros((BATCH, mem_len, WIDTH), "bfloat16")
     hidden = tf.ones((BATCH, LENGTH, WIDTH), "float32")
-    for same_document in (None, compare_documents(tf.constant(STARTS), mem_len)):
-        assert update_memory(memory, hidden, same_document).dtype == tf.bfloat16
+    assert update_memory(memory, hidden).dtype == tf.bfloat16

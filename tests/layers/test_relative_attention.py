@@ -32,16 +32,10 @@ def make_inputs(*, same_length=False):
 
 DOCUMENTS = np.array([[0] * 6 + [1, 1], [0] * 5 + [1, 1, 2]])  # of each key
 SAME_DOCUMENT = DOCUMENTS[:, MEMORY:, None] == DOCUMENTS[:, None, :]
-ALL_SAME = np.ones((BATCH, QUERIES, KEYS), bool)
 
 
-def attend_by_hand(
-    attention, hidden, memory, positions, u, v, *, same_length, same_document=ALL_SAME
-):
-    """The four terms of the paper, one query, key and head at a time, in float64.
-
-    A state of another document is zeros.
-    """
+def attend_by_hand(attention, hidden, memory, positions, u, v, mask):
+    """The four terms of the paper, one query, key and head at a time, in float64."""
     kernels = (attention.qkv_kernel, attention.r_kernel, attention.o_kernel)
     qkv, r, o, hidden, memory, positions, u, v = (
         np.asarray(array, "float64") for array in (*kernels, hidden, memory, positions, u, v)
@@ -51,15 +45,15 @@ def attend_by_hand(
     states = np.concatenate([memory, hidden], axis=1)
     attended = np.zeros((BATCH, QUERIES, HEADS, HEAD_SIZE))
     for b, i, n in itertools.product(range(BATCH), range(QUERIES), range(HEADS)):
-        seen = [j for j in range(KEYS) if j <= i + MEMORY and (j >= i or not same_length)]
+        seen = np.flatnonzero(mask[b, i])
         query, scores = hidden[b, i] @ w_q[:, n], []
         for j in seen:
             distance = i + MEMORY - j
-            key = same_document[b, i, j] * states[b, j] @ w_k[:, n]
+            key = states[b, j] @ w_k[:, n]
             place = positions[KEYS - 1 - distance] @ w_r[:, n]
             scores.append(query @ key + query @ place + u[n] @ key + v[n] @ place)
         weights = np.exp(np.array(scores) / np.sqrt(HEAD_SIZE))
-        values = same_document[b, i, seen, None] * states[b, seen] @ w_v[:, n]
+        values = states[b, seen] @ w_v[:, n]
         attended[b, i, n] = weights @ values / weights.sum()
     return attended.reshape(BATCH, QUERIES, HEADS * HEAD_SIZE) @ o
 
@@ -67,21 +61,19 @@ def attend_by_hand(
 @pytest.mark.parametrize("same_length", [False, True])
 def test_attention_has_the_four_terms_of_the_paper(same_length):
     attention, (*tensors, mask) = make_attention(), make_inputs(same_length=same_length)
-    expected = attend_by_hand(attention, *tensors, same_length=same_length)
+    expected = attend_by_hand(attention, *tensors, np.stack([mask] * BATCH))
     np.testing.assert_allclose(attention(*tensors, mask), expected, **CLOSE)
 
 
 # XLA on CPU was once reported to make a softmax over masked rows uniform.
 @pytest.mark.parametrize("jit", [False, True], ids=["plain", "compiled"])
 @pytest.mark.parametrize("same_length", [False, True])
-def test_keys_of_other_documents_are_zeros_that_are_attended_to(same_length, jit):
+def test_rows_may_have_masks_of_their_own(same_length, jit):
     attention, (*tensors, mask) = make_attention(), make_inputs(same_length=same_length)
-    expected = attend_by_hand(
-        attention, *tensors, same_length=same_length, same_document=SAME_DOCUMENT
-    )
+    mask = SAME_DOCUMENT & np.asarray(mask)  # (B, T, S)
+    expected = attend_by_hand(attention, *tensors, mask)
     attend = tf.function(attention, jit_compile=jit)
-    same_document = tf.constant(SAME_DOCUMENT)
-    np.testing.assert_allclose(attend(*tensors, mask, same_document), expected, **CLOSE)
+    np.testing.assert_allclose(attend(*tensors, tf.constant(mask[:, None])), expected, **CLOSE)
 
 
 def test_scores_far_below_zero_keep_their_order_in_bfloat16():

@@ -58,7 +58,7 @@ def test_documents_are_told_apart_as_by_the_model(span):
     cached = CachedModel(model, span, 5)
     read = tf.function(cached.read, autograph=False)
     kept = cached.initial_state(3)
-    memory = model.initial_memory(3, span.mem_len)
+    memory = model.initial_memory(3, span.mem_len, mask_empty=True)
     for start in range(0, 20, 5):
         part = slice(start, start + 5)
         expected, memory = model(ids[:, part], memory, span=span, document_starts=starts[:, part])

@@ -114,7 +114,7 @@ def test_dropout_on_jax_drops_what_it_drops_on_tensorflow(name, config, dropping
     results = dropping[1]
     model = TransformerXL(config, seed=3)
     model.set_weights(dropping[0].get_weights())
-    ids, memory = tf.constant(IDS), model.initial_memory(2, SPAN.mem_len)
+    ids, memory = tf.constant(IDS), model.initial_memory(2, SPAN.mem_len, mask_empty=True)
     nats, gradients, _ = compute_gradients(
         model, ids, ids[:, ::-1], memory, span=SPAN, document_starts=tf.constant(STARTS)
     )

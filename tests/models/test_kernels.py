@@ -6,7 +6,7 @@ from on_jax import run_on_jax
 
 NAMES = ("attended", "segment", "memory", "distance_keys", "content_bias", "position_bias")
 CASES = (
-    *("plain", "blocks", "no_memory", "same_length", "counts_self", "filled", "documents"),
+    *("plain", "blocks", "no_memory", "same_length", "counts_self", "documents"),
     "long_memory",
 )
 

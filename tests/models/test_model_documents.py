@@ -31,7 +31,7 @@ def read_documents(model, ids, starts, tgt_len, span, *, jit=False):
         lambda ids, memory, starts: model(ids, memory, span=span, document_starts=starts),
         jit_compile=jit,
     )
-    memory, parts = model.initial_memory(len(ids), span.mem_len), []
+    memory, parts = model.initial_memory(len(ids), span.mem_len, mask_empty=True), []
     for start in range(0, ids.shape[1], tgt_len):
         segment = slice(start, start + tgt_len)
         hidden, memory = call(tf.constant(ids[:, segment]), memory, tf.constant(starts[:, segment]))
@@ -53,7 +53,7 @@ def test_a_document_in_a_stream_equals_the_document_alone(span, jit):
         for start, end in itertools.pairwise((0, *starts, 31)):
             place = slice(start, end)
             # Not in the segments of the stream: how a text is cut changes nothing.
-            alone = read(model, ids[row : row + 1, place], 4, span)
+            alone = read(model, ids[row : row + 1, place], 4, span, mask_empty=True)
             np.testing.assert_allclose(found[row, place], alone[0], **SAME)
             expected = model.nll(alone, targets[row : row + 1, place])[0]
             np.testing.assert_allclose(losses[row, place], expected, rtol=1e-5, atol=1e-5)
@@ -64,17 +64,40 @@ def test_a_document_at_the_first_token_equals_a_reset_memory(mem_len, same_lengt
     model, ids, span = make_model(), make_ids(), AttentionSpan(mem_len, same_length=same_length)
     rows = np.array([False, True])
     starts = mark_starts(LENGTH, [(), (0,)])
-    memory = model(ids, model.initial_memory(BATCH, mem_len), span=span)[1]
-    found = model(ids, memory, span=span, document_starts=starts)
-    expected = model(ids, model.reset_memory(memory, rows), span=span)
-    tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
+    memory = model(ids, model.initial_memory(BATCH, mem_len, mask_empty=True), span=span)[1]
+    found, memory_found = model(ids, memory, span=span, document_starts=starts)
+    expected, memory_expected = model(ids, model.reset_memory(memory, rows), span=span)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(memory_found[-1], memory_expected[-1])
+    after = [model(ids, each, span=span)[0] for each in (memory_found, memory_expected)]
+    np.testing.assert_array_equal(*after)
     without = model(ids, memory, span=span)[0]
-    assert np.abs(found[0] - without)[1].max() > 1e-2
+    assert np.abs(found - without)[1].max() > 1e-2
+
+
+def test_a_memory_counts_the_tokens_of_the_document_that_it_holds():
+    model, ids = make_model(), make_ids()
+    memory, found = model.initial_memory(BATCH, 7, mask_empty=True), []
+    for starts in ([(3,), ()], [(), (0, 4)], [(), ()]):
+        marks = tf.constant(mark_starts(LENGTH, starts))
+        memory = model(ids, memory, document_starts=marks)[1]
+        found.append(memory[-1].numpy().tolist())
+    assert found == [[2, 5], [7, 1], [7, 6]]
+
+
+@pytest.mark.parametrize("same_length", [False, True])
+def test_an_empty_memory_that_is_hidden_is_no_memory(same_length):
+    """A text that fits the memory is read as in one segment without any."""
+    model, ids, span = make_model(), make_ids(12), AttentionSpan(11, same_length=same_length)
+    found = read(model, ids, 4, span, mask_empty=True)
+    expected, _ = model(ids, model.initial_memory(BATCH, 0))
+    np.testing.assert_allclose(found, expected, **SAME)
+    assert np.abs(found - read(model, ids, 4, span)).max() > 1e-2  # the default of the release
 
 
 def test_without_a_document_that_begins_nothing_changes():
     model, ids, span = make_model(), make_ids(), AttentionSpan(7)
-    memory = model(ids, model.initial_memory(BATCH, 7), span=span)[1]
+    memory = model(ids, model.initial_memory(BATCH, 7, mask_empty=True), span=span)[1]
     found = model(ids, memory, span=span, document_starts=np.zeros(ids.shape, bool))
     expected = model(ids, memory, span=span)
     tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
@@ -86,7 +109,8 @@ def test_no_gradient_flows_into_the_document_before():
 
     def differentiate(starts):
         with tf.GradientTape() as tape:
-            hidden, _ = model(ids, model.initial_memory(BATCH, 7), document_starts=starts)
+            memory = model.initial_memory(BATCH, 7, mask_empty=True)
+            hidden, _ = model(ids, memory, document_starts=starts)
             loss = tf.reduce_sum(hidden[:, 3:] ** 3)
         table = model.embedding.tables[0].value
         return np.abs(tf.convert_to_tensor(tape.gradient(loss, table)))
@@ -102,4 +126,10 @@ def test_document_starts_of_another_shape_are_an_error():
     with pytest.raises(
         ValueError, match=r"`document_starts` must have the shape of `ids`.*\(2, 5\)"
     ):
+        model(make_ids(), model.initial_memory(BATCH, 7), document_starts=starts)
+
+
+def test_document_starts_need_a_memory_that_counts():
+    model, starts = make_model(), np.zeros((BATCH, LENGTH), bool)
+    with pytest.raises(ValueError, match=r"needs a memory of initial_memory\(..., mask_empty=True"):
         model(make_ids(), model.initial_memory(BATCH, 7), document_starts=starts)

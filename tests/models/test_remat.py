@@ -41,7 +41,7 @@ CASES = {
 
 def read_text(model, compute, *, has_documents=False):
     """Returns losses, gradients and memories of two segments by name; sets no seed between them."""
-    memory, results = model.initial_memory(BATCH, SPAN.mem_len), {}
+    memory, results = model.initial_memory(BATCH, SPAN.mem_len, has_documents), {}
     for index, (ids, starts) in enumerate(zip(TEXT, STARTS, strict=True)):
         starts = tf.constant(starts) if has_documents else None
         ids = tf.constant(ids)

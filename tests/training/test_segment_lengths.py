@@ -47,7 +47,7 @@ def test_a_staged_run_equals_a_plain_loop_of_steps(one_replica):
     np.testing.assert_array_equal(staged.tokens, np.multiply(LENGTHS, BATCH))
     model = txl_tf.TransformerXL(config, seed=TRAINING.seed)
     optimizer = txl_tf.training.make_optimizer(TRAINING)
-    memory, nats = model.initial_memory(BATCH, MEM_LEN), []
+    memory, nats = model.initial_memory(BATCH, MEM_LEN, mask_empty=True), []
     # The same text in segments of the common multiple of all lengths.
     whole = make_lanes(dataclasses.replace(TRAINING, tgt_len=30), DOCUMENTS)
     (segments,), (starts,) = whole.read(0), whole.read_document_starts(0)

@@ -13,7 +13,7 @@ from txl_tf.data.files import access_path, write_json
 from txl_tf.data.temporary_folders import check_new_folder, write_aside
 from txl_tf.errors import UserError, check_integer, explain_errors, require_extra
 from txl_tf.exports.description import describe_model
-from txl_tf.layers.packed_kernel import use_product
+from txl_tf.layers.packed_kernel import PackedKernel
 from txl_tf.models.architecture import check_transformer
 from txl_tf.models.cached_model import CachedModel, CachedState, make_cached
 from txl_tf.models.quantization import get_kernel_dtype, pack_kernels
@@ -76,13 +76,16 @@ class TracedStep(tf.Module):
         cached = self._cached
         empty = cached.initial_state(ids.shape[0])
         state = CachedState(tuple(tf.unstack(keys)), tuple(tf.unstack(values)), empty.last, length)
-        with use_product(self._multiply_rows):
-            hidden, state = cached.read(ids, state)
-            log_probs = cached.model.log_probs(hidden)
+        hidden, state = cached.read(ids, state, multiply=self._multiply)
+        softmax, embedding = cached.model.softmax, cached.model.embedding
+        log_probs = softmax.log_probs(hidden, embedding, multiply=self._multiply)
         if cached.temperature != 1:
             log_probs = tf.nn.log_softmax(log_probs / cached.temperature)
         memory = (tf.stack(state.keys), tf.stack(state.values), state.filled)
         return dict(zip(_OUTPUTS, (log_probs, *memory), strict=True))
+
+    def _multiply(self, kernel: PackedKernel, inputs: tf.Tensor) -> tf.Tensor:
+        return kernel.multiply_stored(inputs, self._multiply_rows)
 
     def _multiply_rows(self, inputs: tf.Tensor, rows: keras.Variable | tf.Tensor) -> tf.Tensor:
         """Returns the product of inputs (n, K) and rows (L, K) of a `PackedKernel`."""

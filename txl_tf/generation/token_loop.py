@@ -1,6 +1,5 @@
 """The compiled generation loop: one token at a time, at a constant cost per token."""
 
-import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from txl_tf.generation.sampling import (
 )
 from txl_tf.layers.attention import add_bias, compute_weights
 from txl_tf.layers.fused.for_xla import matmul_rows
-from txl_tf.layers.packed_kernel import restore_kernels, use_product
+from txl_tf.layers.packed_kernel import Multiply, restore_kernels
 from txl_tf.models.cached_model import CachedModel, CachedState
 from txl_tf.models.compilation import has_accelerator
 from txl_tf.models.quantization import multiply_rows
@@ -69,8 +68,8 @@ def join_rows(rows: Sequence[LoopState]) -> LoopState:
 
 
 # Returns the next tokens, (B,) int32, given the state, of which it reads only `hidden` and `seen`,
-# a random number for each text, (B,), and the sampling settings.
-Choose = Callable[[LoopState, tf.Tensor, SamplingTensors], tf.Tensor]
+# a random number for each text, (B,), the sampling settings, and the products with packed kernels.
+Choose = Callable[[LoopState, tf.Tensor, SamplingTensors, Multiply], tf.Tensor]
 
 
 class TokenLoop:
@@ -151,35 +150,36 @@ class TokenLoop:
         def draw(
             step: tf.Tensor, tokens: tf.Tensor, state: LoopState
         ) -> tuple[tf.Tensor, tf.Tensor, LoopState]:
-            drawn = choose(state, uniforms[step], sampling)
+            multiply = find_product(state)
+            drawn = choose(state, uniforms[step], sampling, multiply)
             kept = tf.where(state.is_done, -1, drawn)
             tokens = tf.tensor_scatter_nd_update(tokens, [[step]], [kept])
-            return step + 1, tokens, self.read(drawn, state, sampling)
+            return step + 1, tokens, self.read(drawn, state, sampling, multiply)
 
-        with self.restore_kernels(state):
-            choose = self.make_choice()
-            _, tokens, state = tf.while_loop(continues, draw, (tf.constant(0), tokens, state))
+        find_product, choose = self.make_product(state), self.make_choice()
+        _, tokens, state = tf.while_loop(continues, draw, (tf.constant(0), tokens, state))
         return tokens, state
 
     def read_all(
         self, state: LoopState, tokens: tf.Tensor, n_new: tf.Tensor, sampling: SamplingTensors
     ) -> LoopState:
         """Reads the first `n_new` of given tokens, (C, B) int32, and returns the new state."""
-        with self.restore_kernels(state):
-            _, state = tf.while_loop(
-                lambda step, _: step < n_new,
-                lambda step, state: (step + 1, self.read(tokens[step], state, sampling)),
-                (tf.constant(0), state),
-            )
+        find_product = self.make_product(state)
+
+        def read(step: tf.Tensor, state: LoopState) -> tuple[tf.Tensor, LoopState]:
+            return step + 1, self.read(tokens[step], state, sampling, find_product(state))
+
+        _, state = tf.while_loop(lambda step, _: step < n_new, read, (tf.constant(0), state))
         return state
 
     def make_choice(self) -> Choose:
         """Returns the function that draws the next tokens. It must be made outside of the loop."""
         softmax, embedding = self.cached.model.softmax, self.cached.model.embedding
 
-        def choose(state: LoopState, uniforms: tf.Tensor, sampling: SamplingTensors) -> tf.Tensor:
-            with self._multiply_by_rows(state):
-                log_probs = self.cached.model.log_probs(state.hidden[:, None])[:, 0]
+        def choose(
+            state: LoopState, uniforms: tf.Tensor, sampling: SamplingTensors, multiply: Multiply
+        ) -> tf.Tensor:
+            log_probs = softmax.log_probs(state.hidden[:, None], embedding, multiply)[:, 0]
             logits = penalize(log_probs, state.seen, sampling)
             return choose_tokens(logits, uniforms, sampling, self.n_candidates)
 
@@ -188,29 +188,30 @@ class TokenLoop:
         head_weights = softmax.get_bin_weights(embedding)[0]  # outside of the loop: it is a copy
 
         def choose_by_bins(
-            state: LoopState, uniforms: tf.Tensor, sampling: SamplingTensors
+            state: LoopState, uniforms: tf.Tensor, sampling: SamplingTensors, multiply: Multiply
         ) -> tf.Tensor:
             def compute_inside(index: int) -> tf.Tensor:
-                return softmax.bin_log_probs(
-                    state.hidden, softmax.get_bin_weights(embedding)[index]
-                )
+                weights = softmax.get_bin_weights(embedding)[index]
+                return softmax.bin_log_probs(state.hidden, weights, multiply)
 
-            with self._multiply_by_rows(state):
-                head = softmax.head_log_probs(state.hidden, head_weights)
-                return choose_tokens_by_bins(
-                    head, self.cached.model.config.bins, compute_inside, uniforms, sampling
-                )
+            head = softmax.head_log_probs(state.hidden, head_weights, multiply)
+            return choose_tokens_by_bins(
+                head, self.cached.model.config.bins, compute_inside, uniforms, sampling
+            )
 
         return choose_by_bins
 
-    def read(self, tokens: tf.Tensor, state: LoopState, sampling: SamplingTensors) -> LoopState:
+    def read(
+        self, tokens: tf.Tensor, state: LoopState, sampling: SamplingTensors, multiply: Multiply
+    ) -> LoopState:
         """Reads one token of each text, (B,) int32, and returns the new state."""
         mask = self._make_mask(state)
         hidden = tf.cast(self.cached.model.embedding(tokens[:, None]), self.dtype)  # (B, 1, D)
         keys, values = list(state.keys), list(state.values)
-        with self._multiply_by_rows(state):
-            for index in range(len(keys)):
-                hidden, keys[index], values[index] = self._read_layer(index, hidden, state, mask)
+        for index in range(len(keys)):
+            hidden, keys[index], values[index] = self._read_layer(
+                index, hidden, state, mask, multiply
+            )
         is_token = tf.one_hot(
             tokens, self.cached.model.config.n_token, on_value=True, off_value=False
         )
@@ -226,12 +227,17 @@ class TokenLoop:
         )
 
     def _read_layer(
-        self, index: int, hidden: tf.Tensor, state: LoopState, mask: tf.Tensor
+        self,
+        index: int,
+        hidden: tf.Tensor,
+        state: LoopState,
+        mask: tf.Tensor,
+        multiply: Multiply,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the output of a layer, (B, 1, D), and its ring buffers with the new token."""
         layer = self.cached.model.decoder_layers[index]
         n_heads, d_head = layer.attention.n_head, layer.attention.d_head
-        projected = matmul_rows(hidden, layer.attention.qkv_kernel)
+        projected = matmul_rows(hidden, layer.attention.qkv_kernel, multiply)
         query, key, value = (
             tf.reshape(part, [-1, 1, n_heads, d_head]) for part in tf.split(projected, 3, axis=-1)
         )
@@ -250,8 +256,8 @@ class TokenLoop:
         weights = compute_weights(content, position, mask)
         weights = tf.cast(tf.reshape(weights, [-1, 1, self._ring_len]), self.dtype)
         attended = tf.reshape(weights @ values, [-1, 1, n_heads * d_head])
-        change = matmul_rows(attended, layer.attention.o_kernel)
-        return layer.finish(hidden, change), keys, values
+        change = matmul_rows(attended, layer.attention.o_kernel, multiply)
+        return layer.finish(hidden, change, multiply=multiply), keys, values
 
     def _make_mask(self, state: LoopState) -> tf.Tensor:
         """Returns the slots that the new token sees, (1, R) bool or (B, 1, 1, R)."""
@@ -275,20 +281,20 @@ class TokenLoop:
         # but XLA pads the operand of such a slice.
         return tf.roll(scores, slot + 1, axis=-1)[:, :, None]
 
-    def restore_kernels(self, state: LoopState) -> contextlib.AbstractContextManager[None]:
-        """Returns the context of the loop, which restores packed kernels once for many rows."""
-        if self._has_few_rows(state):
-            return contextlib.nullcontext()
-        return restore_kernels(self.cached.model.kernels, self.dtype)
+    def make_product(self, state: LoopState) -> Callable[[LoopState], Multiply]:
+        """Returns the function that tells how a step multiplies with packed kernels.
 
-    def _multiply_by_rows(self, state: LoopState) -> contextlib.AbstractContextManager[None]:
-        """Returns the context of a step, which multiplies few rows with the stored kernels."""
-        if not self._has_few_rows(state):
-            return contextlib.nullcontext()
-        return use_product(functools.partial(multiply_rows, guard=state.next_slot >= 0))
+        It must be made outside of the loop: for many rows, kernels are restored once, before it.
+        """
+        if self.is_compiled and state.filled.shape[0] <= MAX_SINGLE_ROWS:
+            return _multiply_few_rows
+        restored = restore_kernels(self.cached.model.kernels, self.dtype)
+        return lambda _: restored
 
-    def _has_few_rows(self, state: LoopState) -> bool:
-        return self.is_compiled and state.filled.shape[0] <= MAX_SINGLE_ROWS
+
+def _multiply_few_rows(state: LoopState) -> Multiply:
+    product = functools.partial(multiply_rows, guard=state.next_slot >= 0)
+    return lambda kernel, inputs: kernel.multiply_stored(inputs, product)
 
 
 def take_positions(cached: CachedModel) -> tuple[tf.Tensor, ...]:

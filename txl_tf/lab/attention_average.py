@@ -35,7 +35,7 @@ class AttentionAverages(NamedTuple):
 
     @property
     def empty(self) -> np.ndarray:
-        """(L, N), the mean weight on the empty memory and, with resets, on other documents."""
+        """(L, N), the mean weight on the empty memory; with resets it is hidden."""
         return np.maximum(1 - self.weights.sum(axis=-1), 0)
 
     @property

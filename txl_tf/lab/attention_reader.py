@@ -9,7 +9,6 @@ from keras import ops
 from txl_tf import LanguageModel
 from txl_tf.data import Segment
 from txl_tf.layers import shift_padded
-from txl_tf.layers.attention import Visibility
 from txl_tf.layers.fused.fused_attention import Heads
 from txl_tf.layers.memory import clear_rows
 from txl_tf.models.cached_model import CachedState, make_cached
@@ -22,14 +21,14 @@ class LayerAttention(NamedTuple):
     """The attention of a layer, for the S = M + T keys of the memory and the segment.
 
     `weights` is the softmax of the sum of the terms (a), (b), (c) and (d) (paper, section 3.3),
-    which are divided by sqrt(H). All are 0 where a query does not see the key. A key may also be a
-    place of the empty memory, or a token of another document, which counts as one.
+    which are divided by sqrt(H). All are 0 where a query does not see the key. A key that it sees
+    may also be a place of the empty memory.
     """
 
     weights: tf.Tensor  # (B, N, T, S) float32, as the model uses them
     terms: tuple[tf.Tensor, ...]  # (B, N, T, S) float32 each
     mask: tf.Tensor  # (T, S) or (B, 1, T, S) bool, true where a query sees the key
-    is_token: tf.Tensor  # (B, 1, 1 or T, S) bool, true where the key is a token of the query's text
+    is_token: tf.Tensor  # (B, 1, 1, S) bool, false where the key is a place of the empty memory
 
 
 class AttentionReader:
@@ -99,18 +98,15 @@ class AttentionReader:
             layer: int,
             heads: Heads,
             distance_keys: tf.Tensor,
-            visibility: Visibility,
+            mask: tf.Tensor,
             weights: tf.Tensor,
         ) -> None:
             terms: tuple[tf.Tensor, ...] = ()
             if self._has_terms:
                 biases = self._cached.model.get_biases(layer)
-                terms = split_scores(heads, distance_keys, visibility, *biases)
-            is_token = is_filled[:, None, None]
-            if visibility.same_document is not None:
-                is_token = tf.logical_and(is_token, visibility.same_document[:, None])
-            positive = tf.abs(tf.cast(weights, tf.float32))  # negative for other documents
-            attention = LayerAttention(positive, terms, visibility.mask, is_token)
+                terms = split_scores(heads, distance_keys, mask, *biases)
+            weights = tf.cast(weights, tf.float32)
+            attention = LayerAttention(weights, terms, mask, is_filled[:, None, None])
             kept.append(self._reduce(layer, attention, segment))
 
         ids = segment.ids
@@ -121,7 +117,7 @@ class AttentionReader:
 def split_scores(
     heads: Heads,
     distance_keys: tf.Tensor,
-    visibility: Visibility,
+    mask: tf.Tensor,
     content_bias: tf.Tensor,
     position_bias: tf.Tensor,
 ) -> tuple[tf.Tensor, ...]:
@@ -145,12 +141,5 @@ def split_scores(
         tf.matmul(u, keys, transpose_b=True),  # (B, N, 1, S)
         shift_padded(biased),  # (N, T, S)
     )
-    mask = content_mask = visibility.mask
-    if visibility.same_document is not None:  # the keys of other documents are 0
-        content_mask = tf.logical_and(mask, visibility.same_document[:, None])
-    masks = (content_mask, mask, content_mask, mask)
     shape = (n_rows, n_head, tgt_len, n_keys)
-    return tuple(
-        tf.where(seen, tf.broadcast_to(term, shape), 0.0)
-        for seen, term in zip(masks, terms, strict=True)
-    )
+    return tuple(tf.where(mask, tf.broadcast_to(term, shape), 0.0) for term in terms)

@@ -7,7 +7,7 @@ from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import Dropout, DropoutSeeds, WordDropout
 from txl_tf.layers.encodings import make_encoding, make_position_table
 from txl_tf.layers.feed_forward import FeedForward
-from txl_tf.layers.memory import compare_documents, make_attention_mask, update_memory
+from txl_tf.layers.memory import count_before, make_attention_mask, update_memory
 from txl_tf.layers.relative_attention import RelativeAttention
 
 __all__ = [
@@ -19,7 +19,7 @@ __all__ = [
     "FeedForward",
     "RelativeAttention",
     "WordDropout",
-    "compare_documents",
+    "count_before",
     "left_shift",
     "make_attention_mask",
     "make_encoding",

@@ -115,60 +115,63 @@ class AdaptiveSoftmax(keras.layers.Layer):
             )
         return ops.reshape(nll, shape)
 
-    def log_probs(self, hidden, embedding):
+    def log_probs(self, hidden, embedding, multiply=PackedKernel.multiply):
         """Returns log p of every token of the vocabulary, in nats.
 
         Args:
             hidden: (B, T, D).
             embedding: The `AdaptiveEmbedding` of the model.
+            multiply: How products with packed tables are computed; see `matmul_rows`.
 
         Returns:
             (B, T, V) float32.
         """
         hidden = ops.cast(hidden, "float32")
         head_size = self.config.bins[0][1]
-        head, *tails = self._compute_all_logits(hidden, embedding)
+        head, *tails = self._compute_all_logits(hidden, embedding, multiply)
         head = ops.log_softmax(head)
         parts = [head[..., :head_size]]
         for index, logits in enumerate(tails):
             parts.append(head[..., head_size + index, None] + ops.log_softmax(logits))
         return ops.concatenate(parts, axis=-1)
 
-    def head_log_probs(self, hidden, weights):
+    def head_log_probs(self, hidden, weights, multiply=PackedKernel.multiply):
         """Returns the log-probabilities of the tokens of bin 0 and of the clusters, in nats.
 
         Args:
             hidden: (..., D).
             weights: The weights of bin 0, from `get_bin_weights`.
+            multiply: How products with packed tables are computed; see `matmul_rows`.
 
         Returns:
             (..., n_0 + C) float32.
         """
         hidden = ops.cast(hidden, "float32")
-        tokens = _compute_logits(hidden, *weights)
+        tokens = _compute_logits(hidden, *weights, multiply)
         return ops.log_softmax(self._append_clusters(tokens, hidden, weights[2]))
 
-    def bin_log_probs(self, hidden, weights):
+    def bin_log_probs(self, hidden, weights, multiply=PackedKernel.multiply):
         """Returns log p(w | bin) of every token of a bin but the head, in nats.
 
         Args:
             hidden: (..., D).
             weights: The weights of the bin, from `get_bin_weights`.
+            multiply: How products with packed tables are computed; see `matmul_rows`.
 
         Returns:
             (..., n_i) float32.
         """
-        return ops.log_softmax(_compute_logits(ops.cast(hidden, "float32"), *weights))
+        return ops.log_softmax(_compute_logits(ops.cast(hidden, "float32"), *weights, multiply))
 
-    def _compute_all_logits(self, hidden, embedding):
+    def _compute_all_logits(self, hidden, embedding, multiply):
         """Returns the logits of head and bins, (..., n_i) each."""
         config = self.config
         if config.div_val > 1 or not config.cutoffs or config.d_embed != config.d_model:
             bins = self.get_bin_weights(embedding)
-            head, *tails = (_compute_logits(hidden, *weights) for weights in bins)
+            head, *tails = (_compute_logits(hidden, *weights, multiply) for weights in bins)
             return [self._append_clusters(head, hidden, bins[0][2]), *tails]
         # One product with the table of all tokens: slices of it would be copied.
-        logits = matmul_rows_transposed(hidden, embedding.tables[0])
+        logits = matmul_rows_transposed(hidden, embedding.tables[0], multiply)
         logits += ops.concatenate([ops.convert_to_tensor(bias) for bias in self.biases], axis=0)
         head, *tails = ops.split(logits, list(config.cutoffs), axis=-1)
         return [self._append_clusters(head, hidden, None), *tails]
@@ -236,7 +239,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         }
 
 
-def _compute_logits(hidden, table, bias, projection):
+def _compute_logits(hidden, table, bias, projection, multiply=PackedKernel.multiply):
     if projection is not None:
         hidden = matmul_rows_transposed(hidden, projection)
-    return ops.cast(matmul_rows_transposed(hidden, table), "float32") + bias
+    return ops.cast(matmul_rows_transposed(hidden, table, multiply), "float32") + bias

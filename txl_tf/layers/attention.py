@@ -10,8 +10,6 @@ function. `txl_tf.layers.fused.fused_attention.attend` computes the same faster,
 them.
 """
 
-from typing import Any, NamedTuple
-
 from keras import ops
 
 from txl_tf.layers.dropout import drop_entries
@@ -20,22 +18,8 @@ from txl_tf.layers.encodings import fit_width
 MASKED_SCORE = -1e30  # in float32, where softmax makes it an exact 0
 
 
-class Visibility(NamedTuple):
-    """What each query sees.
-
-    Args:
-        mask: (T, S) or (B, 1, T, S) bool, true where a query may see a key.
-        same_document: (B, T, S) bool, true where a key belongs to the query's document; `None`
-            means everywhere. A key of another document is like one of an empty memory: it is seen,
-            but its content terms and its value are 0.
-    """
-
-    mask: Any
-    same_document: Any = None
-
-
 def attend(
-    segment, memory, distance_keys, content_bias, position_bias, visibility, seed=None, *, rate=0.0
+    segment, memory, distance_keys, content_bias, position_bias, mask, seed=None, *, rate=0.0
 ):
     """Returns the values that each query attends to.
 
@@ -45,7 +29,7 @@ def attend(
         distance_keys: (S, N, W), W_r R of the distances S-1, ..., 0, with S = M + T.
         content_bias: (N, H), u.
         position_bias: (N, W), v. W is H, but for other encodings than the paper's.
-        visibility: The `Visibility`.
+        mask: (T, S) or (B, 1, T, S) bool, true where a query may see a key.
         seed: (2,) integers, the seed of the dropout of the weights; `None` without dropout.
         rate: Dropout rate of the weights.
 
@@ -54,17 +38,12 @@ def attend(
     """
     # 1) The queries of the segment, and the keys and values of memory and segment, by head.
     query, keys, values = arrange(segment, memory, content_bias.shape[0])
-    same_document = visibility.same_document
 
     # 2) The scores of all pairs, and their softmax over the keys that a query sees.
     content = score_content(query, keys, content_bias)  # (B, N, T, S)
-    if same_document is not None:
-        content = ops.where(same_document[:, None], content, 0)
     position = score_position(query, distance_keys, position_bias)
-    weights = compute_weights(content, position, visibility.mask)
+    weights = compute_weights(content, position, mask)
     weights = drop_entries(weights, seed, rate, is_locked=False)
-    if same_document is not None:
-        weights = ops.where(same_document[:, None], weights, 0)
 
     # 3) The weighted sums of the values.
     return sum_values(weights, values)

@@ -6,6 +6,7 @@ from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
 from txl_tf.layers.feed_forward import FeedForward
 from txl_tf.layers.fused.for_xla import matmul_rows
 from txl_tf.layers.fused.fused_dense import add_and_normalize
+from txl_tf.layers.packed_kernel import PackedKernel
 from txl_tf.layers.relative_attention import RelativeAttention
 
 
@@ -41,7 +42,6 @@ class DecoderLayer(keras.layers.Layer):
         content_bias: (N, H), u.
         position_bias: (N, W), v.
         mask: (T, S) or (B, 1, T, S) bool, true where a query may see a key.
-        same_document: As in `RelativeAttention`.
         training: Whether to apply dropout.
 
     Returns:
@@ -146,29 +146,29 @@ class DecoderLayer(keras.layers.Layer):
         content_bias,
         position_bias,
         mask,
-        same_document=None,
         training=False,
     ):
         biases = (content_bias, position_bias)
-        change = self.attention(
-            hidden, memory, positions, *biases, mask, same_document, training=training
-        )
+        change = self.attention(hidden, memory, positions, *biases, mask, training=training)
         return self.finish(hidden, change, training=training)
 
-    def finish(self, hidden, change, training=False):
-        """Returns the output of the layer, (B, T, D), given its input and that of the attention."""
+    def finish(self, hidden, change, training=False, multiply=PackedKernel.multiply):
+        """Returns the output of the layer, (B, T, D), given its input and that of the attention.
+
+        `multiply` computes the products with packed kernels; see `matmul_rows`.
+        """
         has_empty = training and self.has_empty
         # The masks are drawn in the order of the operations.
         dropout = self.dropout.draw(training)
         hidden = add_and_normalize(
             hidden, change, None, self.attention_norm, has_empty=has_empty, **dropout
         )
-        inner = self.feed_forward.compute_inner(hidden, training=training)
+        inner = self.feed_forward.compute_inner(hidden, training=training, multiply=multiply)
         outer = self.feed_forward.outer  # whose bias is added below, in float32
         dropout = self.dropout.draw(training)
         return add_and_normalize(
             hidden,
-            matmul_rows(inner, outer.kernel),
+            matmul_rows(inner, outer.kernel, multiply),
             outer.bias,
             self.feed_forward_norm,
             has_empty=has_empty,

@@ -6,7 +6,7 @@ from keras import ops
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
 from txl_tf.layers.fused.for_xla import matmul_rows
 from txl_tf.layers.fused.fused_dense import rectify
-from txl_tf.layers.packed_kernel import add_kernel
+from txl_tf.layers.packed_kernel import PackedKernel, add_kernel
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -75,9 +75,9 @@ class FeedForward(keras.layers.Layer):
     def call(self, hidden, training=False):
         return self.outer(self.compute_inner(hidden, training=training))
 
-    def compute_inner(self, hidden, training=False):
+    def compute_inner(self, hidden, training=False, multiply=PackedKernel.multiply):
         """Returns the inner layer with dropout, (B, T, d_inner)."""
-        products = matmul_rows(hidden, self.inner.kernel)
+        products = matmul_rows(hidden, self.inner.kernel, multiply)
         return rectify(products, self.inner.bias, **self.dropout.draw(training))
 
     def get_config(self):

@@ -4,12 +4,13 @@ import keras
 from keras import ops
 
 
-def make_attention_mask(tgt_len, mem_len, *, same_length=False, counts_self=False, filled=None):
+def make_attention_mask(tgt_len, mem_len, *, same_length=False, counts_self=False, n_before=None):
     """Returns the attention mask: the memory, and the segment up to the query.
 
     Query i sees key j if j <= i + M; j counts from the oldest state of the memory. `same_length`
     makes it a sliding window: also j >= i, so that every query sees M + 1 keys. `counts_self`
-    makes that j > i: M keys, including the query's own.
+    makes that j > i: M keys, including the query's own. `n_before` hides what is empty, and other
+    documents.
 
     In the 2019 code: `_create_mask`, where 1 means hidden.
 
@@ -18,12 +19,12 @@ def make_attention_mask(tgt_len, mem_len, *, same_length=False, counts_self=Fals
         mem_len: Memory length M.
         same_length: Whether every query sees the same number of keys.
         counts_self: Whether that number is M instead of M + 1.
-        filled: (B,) int32, the number of entries of each row's memory that hold a token: the
-            last ones. The others are hidden. `None` to show all.
+        n_before: (B, T) int32 from `count_before`, the number of tokens before each query that it
+            may see: the last ones. `None` to show all, also empty entries of the memory.
 
     Returns:
         (T, M + T) bool, true where the query (row) sees the key (column); (B, 1, T, M + T) with
-        `filled`.
+        `n_before`.
 
     >>> ops.convert_to_numpy(make_attention_mask(2, 1, same_length=True)).tolist()
     [[True, True, False], [False, True, True]]
@@ -33,34 +34,38 @@ def make_attention_mask(tgt_len, mem_len, *, same_length=False, counts_self=Fals
     visible = key <= query + mem_len
     if same_length:
         visible = ops.logical_and(visible, key >= query + int(counts_self))
-    if filled is None:
+    if n_before is None:
         return visible
-    is_filled = key >= mem_len - filled[:, None]  # (B, S)
-    return ops.logical_and(visible, is_filled[:, None, None])
+    is_before = key >= query + mem_len - n_before[:, :, None]  # (B, T, S)
+    return ops.logical_and(visible, is_before)[:, None]
 
 
-def compare_documents(document_starts, mem_len):
-    """Returns a mask of the keys that belong to the same document as the query.
-
-    The memory belongs to the document that continues in the segment, up to the first start.
+def count_before(n_read, tgt_len, document_starts=None):
+    """Returns how many tokens were read before each token of a segment, in its document.
 
     Args:
-        document_starts: (B, T) bool, true where a token begins a document.
-        mem_len: Memory length M.
+        n_read: (B,) int32, the number of tokens before the segment: those that the memory holds,
+            or more.
+        tgt_len: Segment length T.
+        document_starts: (B, T) bool, true where a token begins a document; `None` if none does.
 
     Returns:
-        (B, T, M + T) bool.
+        (B, T) int32.
 
-    >>> starts = ops.convert_to_tensor([[False, True]])
-    >>> ops.convert_to_numpy(compare_documents(starts, 1)).tolist()
-    [[[True, True, False], [False, False, True]]]
+    >>> starts = ops.convert_to_tensor([[False, False, True, False]])
+    >>> ops.convert_to_numpy(count_before(ops.convert_to_tensor([5]), 4, starts)).tolist()
+    [[5, 6, 0, 1]]
     """
-    queries = ops.cumsum(ops.cast(document_starts, "int32"), axis=1)  # index of a document
-    keys = ops.pad(queries, [(0, 0), (mem_len, 0)])
-    return queries[:, :, None] == keys[:, None, :]
+    index = ops.arange(tgt_len, dtype="int32")
+    n_before = n_read[:, None] + index
+    if document_starts is None:
+        return n_before
+    is_start = ops.logical_and(document_starts[:, None], index[None, :] <= index[:, None])
+    start = ops.max(ops.where(is_start, index, -1), axis=-1)  # (B, T), the last one so far
+    return ops.where(start < 0, n_before, index - start)
 
 
-def update_memory(memory, hidden, same_document=None):
+def update_memory(memory, hidden):
     """Returns the last M states of memory and segment, without gradient (paper, section 3.2).
 
     In the 2019 code: `_cache_mem`.
@@ -68,9 +73,6 @@ def update_memory(memory, hidden, same_document=None):
     Args:
         memory: (B, M, D), the states before the segment.
         hidden: (B, T, D), the states of the segment.
-        same_document: (B, T, M + T) bool from `compare_documents`. States that do not belong to
-            the document of the last token become zeros, as before the first segment. `None` keeps
-            all states.
 
     Returns:
         (B, M, D) in the dtype of `memory`.
@@ -79,8 +81,6 @@ def update_memory(memory, hidden, same_document=None):
     hidden = ops.cast(hidden[:, max(0, tgt_len - mem_len) :], memory.dtype)
     if mem_len > tgt_len:
         hidden = ops.concatenate([memory[:, tgt_len:], hidden], axis=1)
-    if same_document is not None:
-        hidden = ops.where(same_document[:, -1, tgt_len:, None], hidden, 0)
     return ops.stop_gradient(hidden)
 
 

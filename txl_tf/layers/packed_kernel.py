@@ -4,21 +4,15 @@ Generation reads every kernel for each token, so its speed is that of the memory
 take less time, and less space in memory and on disk. Activations keep their dtype.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from txl_tf.layers.fused.for_xla import keep_apart
 from txl_tf.layers.fused.matrix_products import multiply
 
 _LARGEST = 127  # of int8, without -128, so that both signs have the same range
-
-_product: ContextVar[Callable[[Any, Any], Any] | None] = ContextVar("product", default=None)
-_restored: ContextVar[dict[int, Any]] = ContextVar("restored")
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -43,7 +37,8 @@ class PackedKernel:
 
     It stands in the place of a kernel (K, L), stored by its L outputs, or of a table (n, E),
     stored by its rows, which are the outputs of a product with tied weights. It converts to a
-    float32 tensor of that shape wherever TensorFlow expects a tensor.
+    float32 tensor of that shape wherever TensorFlow expects a tensor. Products call `multiply`,
+    unless their caller gives them another `Multiply`.
 
     Args:
         rows: The stored matrix, a variable or tensor of bfloat16 or int8.
@@ -84,35 +79,46 @@ class PackedKernel:
         return PackedKernel(rows, scales, is_table=True).restore(dtype)
 
     def multiply(self, inputs: Any) -> Any:
-        """Returns the product of `inputs` (..., K) with the stored rows (L, K), (..., L)."""
-        *batch, width = ops.shape(inputs)
-        flat = ops.reshape(inputs, (-1, width))
-        if (restored := self._get_restored()) is not None:
-            outputs = multiply(flat, restored, transpose_right=True)
-        elif (product := _product.get()) is not None:
-            outputs = keep_apart(product(flat, self.rows))
+        """Returns the product of `inputs` (..., K) with the restored rows (L, K), (..., L)."""
+        rows = self.restore(inputs.dtype)
+        return _multiply_flat(inputs, lambda flat: multiply(flat, rows, transpose_right=True))
+
+    def multiply_stored(self, inputs: Any, product: Callable[[Any, Any], Any]) -> Any:
+        """Returns the same product, (..., L), of the rows as they are stored, and then scaled.
+
+        Args:
+            inputs: (..., K).
+            product: Returns the product of inputs (n, K) and stored rows (L, K), (n, L) float32.
+        """
+
+        def multiply_scaled(flat: Any) -> Any:
+            outputs = product(flat, self.rows)
             if self.scales is not None:
                 outputs *= ops.reshape(self.scales, (-1,))
-            outputs = ops.cast(outputs, inputs.dtype)
-        else:
-            outputs = multiply(flat, self.restore(inputs.dtype), transpose_right=True)
-        return ops.reshape(outputs, (*batch, self.rows.shape[0]))
+            return ops.cast(outputs, inputs.dtype)
 
-    def __getitem__(self, part: slice) -> Any:
-        """Returns some of the rows of a table: a `PackedKernel`, or a tensor if it is restored."""
-        if (restored := self._get_restored()) is not None:
-            return restored[part]
+        return _multiply_flat(inputs, multiply_scaled)
+
+    def __getitem__(self, part: slice) -> "PackedKernel":
+        """Returns some of the rows of a table."""
         scales = None if self.scales is None else self.scales[part]
         return PackedKernel(ops.convert_to_tensor(self.rows)[part], scales, is_table=True)
-
-    def _get_restored(self) -> Any:
-        """Returns the rows that `restore_kernels` has restored, or `None`."""
-        return _restored.get({}).get(id(self))
 
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> Any:
         rows = self.restore()
         matrix = rows if self.is_table else ops.transpose(rows)
         return matrix if dtype is None else ops.cast(matrix, dtype)
+
+
+# How a product with a packed kernel is computed: from the kernel and inputs (..., K) to (..., L).
+Multiply = Callable[[PackedKernel, Any], Any]
+
+
+def _multiply_flat(inputs: Any, compute: Callable[[Any], Any]) -> Any:
+    """Returns `compute` of inputs (..., K) as (n, K), with the axes of the inputs."""
+    *batch, width = ops.shape(inputs)
+    outputs = compute(ops.reshape(inputs, (-1, width)))
+    return ops.reshape(outputs, (*batch, outputs.shape[-1]))
 
 
 def quantize_rows(rows: Any) -> tuple[Any, Any]:
@@ -174,31 +180,20 @@ def take_rows(table: Any, indices: Any, dtype: str) -> Any:
     return ops.cast(ops.take(table, indices, axis=0), dtype)
 
 
-@contextlib.contextmanager
-def restore_kernels(kernels: Sequence[Any], dtype: str) -> Iterator[None]:
-    """Lets the code within multiply with kernels that are restored once, before any loop.
+def restore_kernels(kernels: Sequence[Any], dtype: str) -> Multiply:
+    """Returns products with kernels that are restored once, for use in a loop after this call.
 
     Args:
         kernels: The kernels; those that are not packed are left out.
         dtype: The dtype of the restored kernels.
     """
-    packed = (kernel for kernel in kernels if isinstance(kernel, PackedKernel))
-    token = _restored.set({id(kernel): kernel.restore(dtype) for kernel in packed})
-    try:
-        yield
-    finally:
-        _restored.reset(token)
+    restored = {
+        id(kernel): PackedKernel(kernel.restore(dtype), None, is_table=kernel.is_table)
+        for kernel in kernels
+        if isinstance(kernel, PackedKernel)
+    }
 
+    def multiply(kernel: PackedKernel, inputs: Any) -> Any:
+        return restored.get(id(kernel), kernel).multiply(inputs)  # others are parts of a table
 
-@contextlib.contextmanager
-def use_product(product: Callable[[Any, Any], Any]) -> Iterator[None]:
-    """Lets the code within multiply with the stored rows of packed kernels by a function.
-
-    Args:
-        product: Returns the product of inputs (n, K) and stored rows (L, K), (n, L) float32.
-    """
-    token = _product.set(product)
-    try:
-        yield
-    finally:
-        _product.reset(token)
+    return multiply

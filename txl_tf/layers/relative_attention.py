@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from txl_tf.layers.attention import Visibility, split_heads
+from txl_tf.layers.attention import split_heads
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
 from txl_tf.layers.fused import fused_attention
 from txl_tf.layers.fused.for_xla import matmul_rows
@@ -22,10 +22,9 @@ class RelativeAttention(keras.layers.Layer):
     The product has four terms: (a) content, (b) content and position, (c) global content bias u,
     (d) global position bias v. The position terms are computed for all distances at once and
     moved into place by `left_shift` (appendix B). No gradient flows into the memory. A memory of
-    zeros is attended to: its keys are 0, but its position terms are not. A key that belongs to
-    another document than the query is treated the same way: its content terms and its value are 0.
-    `txl_tf.layers.attention` has the equation as code; the layer calls a function that computes the
-    same faster.
+    zeros that the mask does not hide is attended to: its keys are 0, but its position terms are
+    not. `txl_tf.layers.attention` has the equation as code; the layer calls a function that
+    computes the same faster.
 
     In the 2019 code: `rel_multihead_attn`, whose last dropout, residual and normalization
     `DecoderLayer` applies.
@@ -49,8 +48,6 @@ class RelativeAttention(keras.layers.Layer):
         content_bias: (N, H), u.
         position_bias: (N, W), v. W is H, unless the layer has no W_r.
         mask: (T, S) or (B, 1, T, S) bool, true where a query may see a key.
-        same_document: (B, T, S) bool from `compare_documents`, true where a key and the query
-            belong to the same document. `None` means everywhere.
         training: Whether to apply dropout.
 
     Returns:
@@ -115,7 +112,6 @@ class RelativeAttention(keras.layers.Layer):
         content_bias,
         position_bias,
         mask,
-        same_document=None,
         training=False,
     ):
         # 1) Queries, keys and values of the segment; keys and values of the memory.
@@ -131,7 +127,7 @@ class RelativeAttention(keras.layers.Layer):
             distance_keys,
             content_bias,
             position_bias,
-            Visibility(mask, same_document),
+            mask,
             dropout.get("seed"),
             rate=dropout.get("rate", 0.0),
         )

@@ -8,8 +8,7 @@ import tensorflow as tf
 from keras import ops
 
 from txl_tf.config import AttentionSpan, EvalConfig
-from txl_tf.layers import compare_documents, make_attention_mask
-from txl_tf.layers.attention import Visibility
+from txl_tf.layers import count_before, make_attention_mask
 from txl_tf.layers.fused.for_xla import matmul_rows
 from txl_tf.layers.fused.fused_attention import (
     Heads,
@@ -18,11 +17,12 @@ from txl_tf.layers.fused.fused_attention import (
     sum_values,
     weigh,
 )
+from txl_tf.layers.packed_kernel import Multiply, PackedKernel
 from txl_tf.models.segment_model import SegmentModel
 from txl_tf.models.transformer_xl import TransformerXL
 
-# Takes a layer of a segment: index, heads, products of the distances, visibility, weights.
-Observer = Callable[[int, Heads, tf.Tensor, Visibility, tf.Tensor], None]
+# Takes a layer of a segment: index, heads, products of the distances, mask, weights.
+Observer = Callable[[int, Heads, tf.Tensor, tf.Tensor, tf.Tensor], None]
 State = TypeVar("State", bound=Any)
 
 
@@ -49,7 +49,8 @@ class CachedState(NamedTuple):
     def filled(self) -> tf.Tensor:
         """(B,) int32, the number of memory entries in use, which are the last of the M.
 
-        The others are zeros, which the 2019 release attends to.
+        The others hold no token of the document that the row reads. Before the first segment they
+        are zeros, which the 2019 release attends to.
         """
         return tf.minimum(self.n_read, self.keys[0].shape[2])
 
@@ -234,6 +235,7 @@ class CachedModel(SegmentReader):
         counts: tf.Tensor | None = None,
         document_starts: tf.Tensor | None = None,
         observe: Observer | None = None,
+        multiply: Multiply = PackedKernel.multiply,
     ) -> tuple[tf.Tensor, CachedState]:
         """Reads a segment.
 
@@ -243,55 +245,53 @@ class CachedModel(SegmentReader):
             state: The value of `initial_state` or of the previous call.
             counts: (B,) int32, the number of tokens in each row; the rest is padding, which
                 changes no other token and is not stored. `None` if there is no padding.
-            document_starts: (B, t) bool, true where a token begins a document, whose tokens see
-                zeros in place of earlier documents, as in an empty memory. `None` if no document
-                begins. Not supported together with `mask_empty_memory` or `counts`.
+            document_starts: (B, t) bool, true where a token begins a document, from which all
+                before it and an empty memory are hidden. `None` if no document begins, and for
+                texts that are not told apart. Not supported together with `counts`.
             observe: Called once for each layer, in order, with its index, `Heads`, products of the
-                distances, `Visibility` and attention weights as `weigh` returns them; `None` for
-                no observer.
+                distances, mask and attention weights (B, N, t, M + t); `None` for no observer.
+            multiply: How products with the kernels of a quantized model are computed.
 
         Returns:
             The hidden states, (B, t, D) in the compute dtype, for the model's `nll` and
             `log_probs`; and the new state.
         """
         model, tgt_len = self.model, ops.shape(ids)[1]
+        # 1) What each query sees.
+        n_before = count_before(state.n_read, tgt_len, document_starts)  # (B, T)
+        is_empty_hidden = self.mask_empty_memory or document_starts is not None
         mask = make_attention_mask(
             tgt_len,
             self.span.mem_len,
             same_length=self.span.same_length,
             counts_self=self.span.counts_self,
-            filled=state.filled if self.mask_empty_memory else None,
+            n_before=n_before if is_empty_hidden else None,
         )
-        same_document = None
-        if document_starts is not None:
-            same_document = compare_documents(document_starts, self.span.mem_len)  # (B, T, S)
-        visibility = Visibility(mask, same_document)
+        # 2) The layers, each of which attends to its own keys and values.
         hidden = model.encoding.encode_embeddings(model.embedding(ids))
         keys, values = [], []
         for index, layer in enumerate(model.decoder_layers):
             hidden = model.encoding.encode_input(model, index, hidden)
             heads = Heads(
                 *append_heads(
-                    matmul_rows(hidden, layer.attention.qkv_kernel),
+                    matmul_rows(hidden, layer.attention.qkv_kernel, multiply),
                     state.keys[index],
                     state.values[index],
                     *model.get_biases(index),
                 )
             )
             distance_keys = self._slice_positions(index, tgt_len)
-            weights = weigh(heads, distance_keys, visibility)
+            weights = weigh(heads, distance_keys, mask)
             if observe is not None:
-                observe(index, heads, distance_keys, visibility, weights)
-            attended = sum_values(weights, heads.values, is_signed=same_document is not None)
-            hidden = layer.finish(hidden, matmul_rows(attended, layer.attention.o_kernel))
-            keys.append(self._keep_memory(heads.keys, counts, same_document))
-            values.append(self._keep_memory(heads.values, counts, same_document))
+                observe(index, heads, distance_keys, mask, weights)
+            attended = sum_values(weights, heads.values)
+            change = matmul_rows(attended, layer.attention.o_kernel, multiply)
+            hidden = layer.finish(hidden, change, multiply=multiply)
+            keys.append(self._keep_memory(heads.keys, counts))
+            values.append(self._keep_memory(heads.values, counts))
+        # 3) The last state and the number of tokens of each row.
         if counts is None:
-            last, n_read = hidden[:, -1], state.n_read + tgt_len
-            if document_starts is not None and same_document is not None:
-                is_current = tf.cast(same_document[:, -1, self.span.mem_len :], tf.int32)
-                begins = tf.reduce_any(document_starts, axis=1)
-                n_read = tf.where(begins, tf.reduce_sum(is_current, axis=1), n_read)
+            last, n_read = hidden[:, -1], n_before[:, -1] + 1
         else:
             states = tf.concat([state.last[:, None], hidden], axis=1)
             last, n_read = tf.gather(states, counts, axis=1, batch_dims=1), state.n_read + counts
@@ -306,16 +306,10 @@ class CachedModel(SegmentReader):
         products = self.positions[index].value()
         return products[:, ops.shape(products)[1] - 1 - self.span.mem_len - tgt_len :]
 
-    def _keep_memory(
-        self, states: tf.Tensor, counts: tf.Tensor | None, same_document: tf.Tensor | None
-    ) -> tf.Tensor:
+    def _keep_memory(self, states: tf.Tensor, counts: tf.Tensor | None) -> tf.Tensor:
         """Returns the last M states (B, N, M, H) of each row, without its padding."""
-        n_dropped = ops.shape(states)[2] - self.span.mem_len
-        if same_document is not None:  # zeros are the keys of an empty memory
-            is_kept = same_document[:, None, -1, n_dropped:, None]
-            return tf.where(is_kept, states[:, :, n_dropped:], tf.zeros((), states.dtype))
         if counts is None:
-            return states[:, :, n_dropped:]
+            return states[:, :, ops.shape(states)[2] - self.span.mem_len :]
         indices = counts[:, None] + tf.range(self.span.mem_len)  # (B, M)
         indices = tf.repeat(indices[:, None], states.shape[1], axis=1)  # (B, N, M)
         return tf.gather(states, indices, axis=2, batch_dims=2)

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from txl_tf.config import KERNEL_DTYPES
 from txl_tf.errors import UserError
+from txl_tf.layers.fused.for_xla import keep_apart
 from txl_tf.layers.packed_kernel import PackedPolicy
 from txl_tf.models.segment_model import SegmentModel
 from txl_tf.models.transformer_xl import TransformerXL
@@ -63,4 +64,4 @@ def multiply_rows(inputs: tf.Tensor, rows: tf.Tensor, *, guard: tf.Tensor) -> tf
     products = [
         tf.matmul(vector, rows, transpose_b=True, output_type=tf.float32) for vector in vectors
     ]
-    return tf.concat(products, axis=0)
+    return keep_apart(tf.concat(products, axis=0))

@@ -30,7 +30,7 @@ class SegmentModel(keras.Model):
     construction. The caller carries the memory, a nest of tensors with the batch axis first, from
     segment to segment. A subclass defines `_make_layer(index)`, `n_draws` (at most this
     many dropout masks in one call), `layer_kernels` (the matrices of the layers),
-    `initial_memory(batch_size, mem_len)` and `call`.
+    `initial_memory(batch_size, mem_len, mask_empty)` and `call`.
 
     Args:
         config: The `ModelConfig`.

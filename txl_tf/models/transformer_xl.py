@@ -10,7 +10,7 @@ from txl_tf.config.encodings import ENCODINGS
 from txl_tf.errors import UserError
 from txl_tf.layers import (
     DecoderLayer,
-    compare_documents,
+    count_before,
     make_attention_mask,
     make_encoding,
     update_memory,
@@ -24,13 +24,11 @@ class TransformerXL(SegmentModel):
 
     Paper, section 3: each layer attends to the segment and to the memory, which holds the last M
     inputs of the same layer before the segment. The memory before the first segment is zeros that
-    are attended to, as in the 2019 release. No gradient flows into the memory. The caller carries
-    it from segment to segment. All weights exist after construction.
+    are attended to, as in the 2019 release, or hidden: see `initial_memory`. No gradient flows into
+    the memory. The caller carries it from segment to segment. All weights exist after construction.
 
-    With `document_starts`, everything before a document is an empty memory to it: the document
-    sees none of it, and no gradient flows there. If also `span.same_length`, the hidden states of
-    a document do not depend on where in a segment it begins; otherwise the number of empty states
-    before it does.
+    With `document_starts`, everything before a document is hidden from it, and no gradient flows
+    there: its hidden states do not depend on where in a segment it begins, if `span.same_length`.
 
     In the 2019 code: `transformer`, which also returns the loss.
 
@@ -48,11 +46,9 @@ class TransformerXL(SegmentModel):
             that every query sees everything before it, without clamping.
         training: Whether to apply dropout.
         document_starts: (B, T) bool, true where a token of `ids` begins a document; `None` if no
-            document begins.
+            document begins. The memory must be one with `mask_empty`.
         drops_output: Whether training applies the dropout of the last hidden states. If not, the
             caller does, by `output_dropout`, and has the states before it, too.
-        filled: (B,) int32, the number of entries of each row's memory that hold a token. The others
-            are hidden. `None` to attend to all, as the 2019 release does.
 
     Returns:
         hidden: (B, T, D) in the compute dtype, for `nll` and `log_probs`.
@@ -60,7 +56,8 @@ class TransformerXL(SegmentModel):
 
     Raises:
         ValueError: If `span.mem_len` is not the length of the memory, if `document_starts` does
-            not have the shape of `ids`, or if that shape is unknown when a function is traced.
+            not have the shape of `ids` or needs another memory, or if that shape is unknown when a
+            function is traced.
         UserError: If `config` is of another `model_type`, or if the position encoding does not
             allow the memory or the segment.
 
@@ -129,47 +126,55 @@ class TransformerXL(SegmentModel):
         training=False,
         document_starts=None,
         drops_output=True,
-        filled=None,
     ):
         check_starts(ids, document_starts)
         span = _check_span(memory, span)
         tgt_len, mem_len = ids.shape[1], span.mem_len
         self.config.check_reading(tgt_len, span)
+        # 1) What each query sees. `filled` is () for a memory whose zeros are attended to.
+        n_layer = len(self.decoder_layers)
+        old_memory, filled = memory[:n_layer], memory[n_layer:]
+        _check_counts(filled, mem_len, document_starts)
+        n_before = None
+        if document_starts is not None or filled:
+            n_read = filled[0] if filled else ops.zeros(ids.shape[0], "int32")
+            n_before = count_before(n_read, tgt_len, document_starts)
         mask = make_attention_mask(
             tgt_len,
             mem_len,
             same_length=span.same_length,
             counts_self=span.counts_self,
-            filled=filled,
+            n_before=n_before,
         )
-        same_document = None
-        if document_starts is not None:
-            same_document = compare_documents(document_starts, mem_len)
+        # 2) The embeddings, and the encodings of the distances.
         positions = self.encoding.make_positions(
             self, mem_len + tgt_len, clamp_len=span.clamp_len, training=training
         )
         hidden = self.encoding.encode_embeddings(self.embed(ids, training=training))
         hidden = self.input_dropout(hidden, training=training)
+        # 3) The layers, each of which attends to its own memory.
         new_memory = []
-        for index, (layer, old) in enumerate(zip(self.decoder_layers, memory, strict=True)):
+        for index, (layer, old) in enumerate(zip(self.decoder_layers, old_memory, strict=True)):
             hidden = self.encoding.encode_input(self, index, hidden)
-            new_memory.append(update_memory(old, hidden, same_document))
+            new_memory.append(update_memory(old, hidden))
             tensors = (hidden, old, positions[index], *self.get_biases(index))
-            hidden = self._run_layer(layer, tensors, (mask, same_document), training)
+            hidden = self._run_layer(layer, tensors, mask, training)
         hidden = self.output_dropout(hidden, training=training and drops_output)
+        if filled:
+            new_memory.append(ops.minimum(n_before[:, -1] + 1, mem_len))
         return hidden, tuple(new_memory)
 
-    def _run_layer(self, layer, tensors, masks, training):
+    def _run_layer(self, layer, tensors, mask, training):
         """Returns the output of a layer, with gradient checkpointing if the model has it."""
         if not (training and self.remat):
-            return layer(*tensors, *masks, training=training)
+            return layer(*tensors, mask, training=training)
         seed = self.seed_generator.reserve(layer.n_draws)
 
         def run(zero, *tensors):
             # The seeds depend on the argument `zero`: if they were the same values in both passes,
             # a compiler would compute the masks once, and keep them.
             with self.seed_generator.draw_from(seed + ops.cast(zero, seed.dtype)):
-                return layer(*tensors, *masks, training=True)
+                return layer(*tensors, mask, training=True)
 
         return keras.remat(run)(ops.zeros((), "float32"), *tensors)
 
@@ -200,20 +205,24 @@ class TransformerXL(SegmentModel):
         """
         return self.encoding.get_biases(self, index)
 
-    def initial_memory(self, batch_size, mem_len):
-        """Returns the memory before the first segment: zeros, which are attended to.
+    def initial_memory(self, batch_size, mem_len, mask_empty=False):
+        """Returns the memory before the first segment: zeros.
 
         In the 2019 code: `cache_fn` of `get_cache_fn`.
 
         Args:
             batch_size: Number of rows B.
             mem_len: Number M of states of each row and layer; 0 for no memory.
+            mask_empty: Whether states that hold no token of the document that a row reads are
+                hidden. If not, they are attended to, as in the 2019 release.
 
         Returns:
-            A tuple of (B, M, D) in the compute dtype, one for each layer.
+            A tuple of (B, M, D) in the compute dtype, one for each layer; with `mask_empty` also
+            (B,) int32, the number of states of each row that are in use, which are the last ones.
         """
         shape = (batch_size, mem_len, self.config.d_model)
-        return tuple(ops.zeros(shape, self.compute_dtype) for _ in self.decoder_layers)
+        states = tuple(ops.zeros(shape, self.compute_dtype) for _ in self.decoder_layers)
+        return (*states, ops.zeros(batch_size, "int32")) if mask_empty else states
 
 
 def check_starts(ids, document_starts):
@@ -222,6 +231,15 @@ def check_starts(ids, document_starts):
         raise ValueError(
             "`document_starts` must have the shape of `ids`. "
             f"Received: {tuple(document_starts.shape)}, ids {tuple(ids.shape)}"
+        )
+
+
+def _check_counts(filled, mem_len, document_starts):
+    """Checks that a memory tells how much of it belongs to the document that a row reads."""
+    if document_starts is not None and mem_len and not filled:
+        raise ValueError(
+            "`document_starts` needs a memory of initial_memory(..., mask_empty=True), which "
+            "counts the tokens of a document. Received: a memory without counts"
         )
 
 

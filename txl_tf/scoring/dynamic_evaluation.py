@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,13 +21,6 @@ from txl_tf.models.segment_model import SegmentModel
 from txl_tf.progress import Bar
 
 _N_STRETCHES = 10  # of the training split, so that the roots see texts of all kinds
-
-
-class AdaptingState(NamedTuple):
-    """The state carried from one segment to the next, beside the weights."""
-
-    memory: Any  # of the model, a nest of tensors (B, ...)
-    n_read: tf.Tensor  # (B,) int32, the number of entries of the memory that hold a token
 
 
 class AdaptingReader:
@@ -72,18 +65,18 @@ class AdaptingReader:
         for weight, source in zip(self.model.weights, self._source.weights, strict=True):
             weight.assign(source)
 
-    def read(self, segment: Segment, state: Any) -> tuple[np.ndarray, AdaptingState]:
+    def read(self, segment: Segment, state: Any) -> tuple[np.ndarray, Any]:
         """Scores a segment, then makes a step on the mean loss of the targets that count.
 
-        Returns the losses, (B, T) float32, 0 where the mask is false, and the new state.
+        Returns the losses, (B, T) float32, 0 where the mask is false, and the new state, which is
+        the memory of the model.
         """
         if state is not None and segment.begins.all():
             self.begin()
             state = None
         if state is None:
-            n_rows = len(segment.ids)
-            memory = self.model.initial_memory(n_rows, self._span.mem_len)
-            state = AdaptingState(memory, tf.zeros(n_rows, tf.int32))
+            mask_empty = self._mask_empty_memory or segment.document_starts is not None
+            state = self.model.initial_memory(len(segment.ids), self._span.mem_len, mask_empty)
         elif segment.begins.any():
             state = clear_rows(state, segment.begins)
         losses, state = self._read(_make_tensors(segment), state)
@@ -95,10 +88,8 @@ class AdaptingReader:
             )
         return nats, state
 
-    def _read_and_step(
-        self, segment: Segment, state: AdaptingState
-    ) -> tuple[tf.Tensor, AdaptingState]:
-        nats, gradients, memory = self._score(segment, state)
+    def _read_and_step(self, segment: Segment, memory: Any) -> tuple[tf.Tensor, Any]:
+        nats, gradients, memory = self._score(segment, memory)
         for weight, source, gradient, root in zip(
             self.model.trainable_variables,
             self._source.trainable_variables,
@@ -109,14 +100,12 @@ class AdaptingReader:
             # Tensors: a compiled function would take the value of a variable as it was then.
             now, start = map(tf.convert_to_tensor, (weight, source))
             weight.assign(self._step(now, start, gradient, root))
-        n_read = tf.minimum(state.n_read + segment.ids.shape[1], self._span.mem_len)
-        return nats, AdaptingState(memory, n_read)
+        return nats, memory
 
     def _score_segment(
-        self, segment: Segment, state: AdaptingState
+        self, segment: Segment, memory: Any
     ) -> tuple[tf.Tensor, list[tf.Tensor], Any]:
-        filled = state.n_read if self._mask_empty_memory else None
-        return _score_with_gradients(self.model, segment, state.memory, self._span, filled)
+        return _score_with_gradients(self.model, segment, memory, self._span)
 
     def _step_weight(
         self, weight: tf.Tensor, start: tf.Tensor, gradient: tf.Tensor, root: tf.Tensor | None
@@ -194,7 +183,7 @@ def gather_roots(
 
     compiled = compile_function(add, jit, model.compute_dtype)
     sums = [tf.zeros(weight.shape) for weight in model.trainable_variables]
-    empty = memory = model.initial_memory(1, config.mem_len)
+    empty = memory = model.initial_memory(1, config.mem_len, config.reset_at_documents)
     n_batches = min(n_batches, (len(split) - 1) // config.tgt_len)
     for segment in _read_stretches(split, config, n_batches):
         if segment.begins[0]:
@@ -237,7 +226,6 @@ def _score_with_gradients(
     segment: Segment,
     memory: Any,
     span: AttentionSpan,
-    filled: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, list[tf.Tensor], Any]:
     """Scores a segment of tensors, and differentiates the mean of the targets that count.
 
@@ -255,7 +243,6 @@ def _score_with_gradients(
             span=span,
             training=True,
             document_starts=segment.document_starts,
-            filled=filled,
         )
         nats = tf.where(segment.mask, model.nll(hidden, segment.targets), 0.0)
         count = tf.maximum(tf.reduce_sum(tf.cast(segment.mask, tf.float32)), 1.0)

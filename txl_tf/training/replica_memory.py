@@ -14,14 +14,23 @@ class ReplicaMemory:
     """Each replica's rows of the memory, in variables that never leave its device.
 
     Replica r of R has the lanes r B/R to (r+1) B/R, so any number of replicas sees the same text
-    with the same memory. The memory starts empty. `lanes` are those of this process.
+    with the same memory. The memory starts empty. `lanes` are those of this process; `mask_empty`
+    is that of `initial_memory`.
     """
 
-    def __init__(self, workers: Workers, model: SegmentModel, rows: int, mem_len: int):
+    def __init__(
+        self,
+        workers: Workers,
+        model: SegmentModel,
+        rows: int,
+        mem_len: int,
+        *,
+        mask_empty: bool = False,
+    ):
         self._strategy = workers.strategy
         with self._strategy.scope():
             self._variables = keras.tree.map_structure(
-                _make_variable, model.initial_memory(rows, mem_len)
+                _make_variable, model.initial_memory(rows, mem_len, mask_empty)
             )
         n_local = len(self._list_values(keras.tree.flatten(self._variables)[0]))
         first = workers.index * n_local * rows

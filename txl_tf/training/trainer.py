@@ -85,7 +85,13 @@ class Trainer:
             self.optimizer = make_optimizer(config, jit=self.jit)
             self.optimizer.build(self.model.trainable_variables)
         with explain_full_memory(ADVICE):
-            self.memory = ReplicaMemory(workers, self.model, self.rows, config.mem_len)
+            self.memory = ReplicaMemory(
+                workers,
+                self.model,
+                self.rows,
+                config.mem_len,
+                mask_empty=config.reset_at_documents,
+            )
         # Compiled inside the replica function, because XLA cannot compile `strategy.run` itself
         # with several replicas on CPUs. Reduction, clipping and update stay outside.
         self.train_step = TrainStep(

@@ -93,7 +93,6 @@ class RecurrentModel(SegmentModel):
             cleared before it. `None` if no document begins.
         drops_output: Whether training applies the dropout of the last hidden states. If not, the
             caller does, by `output_dropout`, and has the states before it, too.
-        filled: As for `TransformerXL`; it changes nothing, as an empty state is that of no token.
 
     Returns:
         hidden: (B, T, D) in the compute dtype, for `nll` and `log_probs`.
@@ -127,7 +126,6 @@ class RecurrentModel(SegmentModel):
         training=False,
         document_starts=None,
         drops_output=True,
-        filled=None,
     ):
         check_starts(ids, document_starts)
         if span is not None:
@@ -151,12 +149,13 @@ class RecurrentModel(SegmentModel):
         run = keras.remat(lambda *tensors: layer.read_segment(*tensors, document_starts))
         return run(hidden, *state, *weights)
 
-    def initial_memory(self, batch_size, mem_len=0):
+    def initial_memory(self, batch_size, mem_len=0, mask_empty=False):
         """Returns the memory before the first segment: zeros.
 
         Args:
             batch_size: Number of rows B.
             mem_len: 0; `TransformerXL` has other lengths.
+            mask_empty: It changes nothing, as an empty state is that of no token.
 
         Returns:
             For each layer a vector (B, D) in the compute dtype and the cells (B, D) float32.

@@ -9,13 +9,14 @@ import math
 from keras import ops
 
 from txl_tf.layers.fused.fusion import get_engine
+from txl_tf.layers.packed_kernel import PackedKernel
 
 _MAX_PARTS = 4
 _LOWEST = -3e38  # below every product; finite (not in float16), so that compilers keep the maximum
 _MIN_SIZE = 2**18  # entries of a kernel; below, the synchronization of threads costs more
 
 
-def matmul_rows(rows, kernel):
+def matmul_rows(rows, kernel, multiply=PackedKernel.multiply):
     """Returns `rows @ kernel`; for a single row, the sum over K is split into a batch of sums.
 
     XLA for CPU computes a product of a vector and a matrix on one thread if an addition follows,
@@ -24,12 +25,13 @@ def matmul_rows(rows, kernel):
     Args:
         rows: (..., K).
         kernel: (K, L), a weight or tensor of any dtype, or a `PackedKernel`.
+        multiply: How products with a `PackedKernel` are computed, a `Multiply`.
 
     Returns:
         (..., L) of the dtype of `rows`.
     """
-    if hasattr(kernel, "multiply"):  # packed
-        return kernel.multiply(rows)
+    if isinstance(kernel, PackedKernel):
+        return multiply(kernel, rows)
     kernel = ops.cast(kernel, rows.dtype)
     *batch, width = ops.shape(rows)
     n_columns = kernel.shape[-1]
@@ -42,7 +44,7 @@ def matmul_rows(rows, kernel):
     return ops.reshape(ops.sum(ops.matmul(rows, kernel), axis=0), (*batch, n_columns))
 
 
-def matmul_rows_transposed(rows, kernel):
+def matmul_rows_transposed(rows, kernel, multiply=PackedKernel.multiply):
     """Returns `rows @ kernel^T`; for a single row, `kernel @ row^T`.
 
     Otherwise XLA for CPU first copies the kernel into another layout, 16 times the work.
@@ -50,12 +52,13 @@ def matmul_rows_transposed(rows, kernel):
     Args:
         rows: (..., K).
         kernel: (L, K), a weight or tensor of any dtype, or a `PackedKernel`.
+        multiply: How products with a `PackedKernel` are computed, a `Multiply`.
 
     Returns:
         (..., L) of the dtype of `rows`.
     """
-    if hasattr(kernel, "multiply"):  # packed
-        return kernel.multiply(rows)
+    if isinstance(kernel, PackedKernel):
+        return multiply(kernel, rows)
     kernel = ops.cast(kernel, rows.dtype)
     if not _is_single(rows):
         return ops.matmul(rows, ops.transpose(kernel))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from txl_tf.layers.attention import MASKED_SCORE, Visibility, shift_padded, split_heads
+from txl_tf.layers.attention import MASKED_SCORE, shift_padded, split_heads
 from txl_tf.layers.custom_gradient import custom_gradient
 from txl_tf.layers.dropout import make_keep_mask
 from txl_tf.layers.encodings import fit_width
@@ -34,27 +34,24 @@ class Heads(NamedTuple):
     values: Any
 
 
-def attend(segment, memory, distance_keys, content_bias, position_bias, visibility, seed, *, rate):
+def attend(segment, memory, distance_keys, content_bias, position_bias, mask, seed, *, rate):
     """Returns the values that each query attends to; see `txl_tf.layers.attention.attend`."""
-    has_documents, has_seed = visibility.same_document is not None, seed is not None
+    has_dropout = seed is not None
 
     @custom_gradient
-    def compute(segment, memory, distance_keys, content_bias, position_bias, mask, *optional):
-        same_document = optional[0] if has_documents else None
-        seed = optional[-1] if has_seed else None
-        seen = Visibility(mask, same_document)
+    def compute(segment, memory, distance_keys, content_bias, position_bias, mask, *seed):
         heads = Heads(*arrange_heads(segment, memory, content_bias, position_bias))
-        weights = weigh(heads, distance_keys, seen, seed, rate=rate)
-        attended = sum_values(weights, heads.values, rate=rate, is_signed=bool(optional))
+        weights = weigh(heads, distance_keys, mask, *seed, rate=rate)
+        attended = sum_values(weights, heads.values, rate=rate, is_signed=has_dropout)
 
         def compute_gradients(upstream):
-            late = delay(weights, upstream) if optional else weights
+            late = delay(weights, upstream) if has_dropout else weights
             d_attended, slopes = _split_attended(upstream, attended, n_head=heads.keys.shape[1])
-            dropped = _drop_negative(late, rate=rate) if optional else weights
+            dropped = _drop_negative(late, rate=rate) if has_dropout else weights
             d_values = multiply(d_attended, dropped, transpose_left=True)  # (B, N, H, S)
             d_dropped = multiply(d_attended, heads.values, transpose_right=True)
             d_content, d_position = _differentiate_weights(
-                late, d_dropped, slopes, same_document, rate=rate if has_seed else 0.0
+                late, d_dropped, slopes, rate=rate if has_dropout else 0.0
             )
             # Keys come last: XLA for CPU is slow at the transposed products.
             d_heads = (
@@ -69,16 +66,15 @@ def attend(segment, memory, distance_keys, content_bias, position_bias, visibili
                 ops.transpose(d_distance_keys, (0, 2, 1)),
                 *_sum_queries(*d_heads[:2]),
                 None,
-                *(None for _ in optional),
+                *(None for _ in seed),
             )
 
         return attended, compute_gradients
 
-    optional = [visibility.same_document] if has_documents else []
-    optional += [seed] if has_seed else []
     distance_keys = arrange_distances(distance_keys)
     biases = (content_bias, position_bias)
-    return compute(segment, memory, distance_keys, *biases, visibility.mask, *optional)
+    seeds = [seed] if has_dropout else []
+    return compute(segment, memory, distance_keys, *biases, mask, *seeds)
 
 
 def arrange_distances(distance_keys):
@@ -89,15 +85,14 @@ def arrange_distances(distance_keys):
     return ops.pad(ops.transpose(distance_keys, (1, 0, 2)), [(0, 0), (1, 0), (0, 0)])
 
 
-def weigh(heads, distance_keys, visibility, seed=None, *, rate=0.0):
-    """Returns the attention weights, (B, N, T, S), negative where they are dropped.
+def weigh(heads, distance_keys, mask, seed=None, *, rate=0.0):
+    """Returns the attention weights, (B, N, T, S), negative where dropout drops them.
 
-    The weights are dropped where dropout decides so, and for keys of other documents. Without
-    either, they are all positive.
+    With the sign, the backward pass needs no mask of the dropout beside the weights.
     """
     content = multiply(heads.content_queries, heads.keys, transpose_right=True)  # (B, N, T, S)
     position = multiply(heads.position_queries, distance_keys, transpose_right=True)
-    return _weigh(content, position, *visibility, seed, rate=rate)
+    return _weigh(content, position, mask, seed, rate=rate)
 
 
 def sum_values(weights, values, *, rate=0.0, is_signed=False):
@@ -162,17 +157,13 @@ def split_by_head(states, n_head):
 
 
 @chain
-def _weigh(content, position, mask, same_document, seed, *, rate):
-    if same_document is not None:
-        content = ops.where(same_document[:, None], content, 0)
+def _weigh(content, position, mask, seed, *, rate):
     scores = ops.cast(content, "float32") + ops.cast(_shift(position, content), "float32")
     weights = ops.softmax(ops.where(mask, scores, MASKED_SCORE), axis=-1)
-    keep = None if seed is None else make_keep_mask(ops.shape(weights), rate, seed)
-    if same_document is not None:
-        same = ops.broadcast_to(same_document[:, None], ops.shape(weights))
-        keep = same if keep is None else ops.logical_and(keep, same)
-    signed = weights if keep is None else ops.where(keep, weights, -weights)
-    return ops.cast(signed, content.dtype)
+    if seed is not None:
+        keep = make_keep_mask(ops.shape(weights), rate, seed)
+        weights = ops.where(keep, weights, -weights)
+    return ops.cast(weights, content.dtype)
 
 
 def _shift(position, content):
@@ -211,7 +202,7 @@ def _split_attended(upstream, attended, *, n_head):
 
 
 @chain
-def _differentiate_weights(weights, d_dropped, slopes, same_document, *, rate):
+def _differentiate_weights(weights, d_dropped, slopes, *, rate):
     """Returns the gradients of the scores: content (B, N, T, S) and position (N, B T, 1 + S)."""
     signed, d_dropped = ops.cast(weights, "float32"), ops.cast(d_dropped, "float32")
     d_weights = ops.where(signed >= 0, d_dropped * (1 / (1 - rate)), 0)
@@ -222,10 +213,7 @@ def _differentiate_weights(weights, d_dropped, slopes, same_document, *, rate):
     # adjoint is the adjoints of both in reverse: the old shape, after T zeros for those it dropped.
     flat = ops.reshape(ops.transpose(d_scores, (1, 0, 2, 3)), (n_head, n_rows, tgt_len * n_keys))
     flat = ops.pad(flat, [(0, 0), (0, 0), (tgt_len, 0)])
-    d_position = ops.reshape(flat, (n_head, n_rows * tgt_len, 1 + n_keys))
-    if same_document is not None:
-        d_scores = ops.where(same_document[:, None], d_scores, 0)
-    return d_scores, d_position
+    return d_scores, ops.reshape(flat, (n_head, n_rows * tgt_len, 1 + n_keys))
 
 
 @chain

@@ -21,7 +21,7 @@ def attend(
     distance_keys,
     content_bias,
     position_bias,
-    visibility,
+    mask,
     seed,
     *,
     rate,
@@ -34,17 +34,14 @@ def attend(
     kernels run on any machine, slowly, for tests.
     """
     n_head, d_head = content_bias.shape
-    arguments = (segment, memory, distance_keys, content_bias, position_bias, visibility, seed)
+    arguments = (segment, memory, distance_keys, content_bias, position_bias, mask, seed)
     if position_bias.shape[1] != d_head:
         return fused_attention.attend(*arguments, rate=rate)
     from txl_tf.layers.fused import tpu_kernels
 
     tgt_len, mem_len = segment.shape[1], memory.shape[1]
     n_keys = mem_len + tgt_len
-    has_documents = visibility.same_document is not None
-    settings = tpu_kernels.Settings(
-        tgt_len, n_keys, rate if seed is not None else 0.0, has_documents, interpret
-    )
+    settings = tpu_kernels.Settings(tgt_len, n_keys, rate if seed is not None else 0.0, interpret)
     more_queries, more_keys = tpu_kernels.find_padding(tgt_len, n_keys)
     by_head = functools.partial(_arrange, n_head=n_head)
 
@@ -84,7 +81,7 @@ def attend(
     keys = ops.zeros(2, "uint32") if seed is None else ops.stack(make_keys(seed))
     distance_keys = ops.transpose(distance_keys, (1, 0, 2))
     biases = (content_bias, position_bias)
-    return compute(segment, memory, distance_keys, *biases, _find_bounds(visibility), keys)
+    return compute(segment, memory, distance_keys, *biases, _find_bounds(mask), keys)
 
 
 TPU = Engine(attend=attend)
@@ -105,19 +102,11 @@ def _call(kernel, *tensors, settings):
     )(*tensors)
 
 
-def _find_bounds(visibility):
-    """Returns the first key that a query sees, the one after the last, and its document's first.
-
-    They are (1 or B, T, 3) int32.
-    """
-    mask, same_document = visibility
-    mask = mask[None] if len(mask.shape) == 2 else mask[:, 0]
-    first = ops.cast(ops.argmax(ops.cast(mask, "int32"), axis=-1), "int32")
-    bounds = [first, first + ops.sum(ops.cast(mask, "int32"), axis=-1), ops.zeros_like(first)]
-    if same_document is not None:
-        bounds[2] = ops.cast(ops.argmax(ops.cast(same_document, "int32"), axis=-1), "int32")
-        bounds = [ops.broadcast_to(each, bounds[2].shape) for each in bounds]
-    return ops.stack(bounds, axis=-1)
+def _find_bounds(mask):
+    """Returns the first key that a query sees, and the one after the last: (1 or B, T, 2) int32."""
+    is_seen = ops.cast(mask[None] if len(mask.shape) == 2 else mask[:, 0], "int32")
+    first = ops.cast(ops.argmax(is_seen, axis=-1), "int32")
+    return ops.stack([first, first + ops.sum(is_seen, axis=-1)], axis=-1)
 
 
 def _arrange(parts, *, n_head, padding):

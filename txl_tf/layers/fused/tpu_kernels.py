@@ -33,14 +33,12 @@ class Settings(NamedTuple):
         tgt_len: T, without the padding.
         n_keys: S, without the padding.
         rate: The dropout rate of the weights; 0 for none.
-        has_documents: Whether the third of the bounds counts.
         interpret: Whether to run the kernels on any machine, slowly, for tests.
     """
 
     tgt_len: int
     n_keys: int
     rate: float
-    has_documents: bool
     interpret: bool = False
 
 
@@ -72,8 +70,7 @@ def attend(queries, keys, values, distances, biases, bounds, seed, *, settings):
         values: (B, N, K, H).
         distances: (N, K, H), W_r R by head, from the largest distance on, and padding at the end.
         biases: (N, 2, H), u and v.
-        bounds: (1 or B, T, 3) int32: the first key that a query sees, the one after the last, and
-            the first of its document.
+        bounds: (1 or B, T, 2) int32: the first key that a query sees, and the one after the last.
         seed: (2,) uint32, the keys of the hash of the dropout mask.
         settings: The `Settings`.
 
@@ -127,7 +124,7 @@ def _make_grid(queries, keys, bounds, settings):
         keys_spec,
         pl.BlockSpec((1, keys.shape[2], d_head), lambda n, *_: (n, 0, 0)),
         pl.BlockSpec((1, 2, d_head), lambda n, *_: (n, 0, 0)),
-        pl.BlockSpec((1, block, 3), lambda _, b, q: (b * per_row, q, 0)),
+        pl.BlockSpec((1, block, 2), lambda _, b, q: (b * per_row, q, 0)),
     ]
     return (n_head, n_rows, tgt_len // block), specs
 
@@ -182,8 +179,6 @@ def _differentiate_block(seed, *refs, settings, n_head):
     slopes = jnp.sum(d_weights * weights, axis=1, keepdims=True)
     d_scores = weights * (d_weights - slopes)
     d_position = _unshift(d_scores.astype(dtype), settings)
-    if settings.has_documents:  # keys of other documents have no content score
-        d_scores = jnp.where(_is_same_document(bounds, d_scores.shape), d_scores, 0.0)
     d_content = d_scores.astype(dtype)
     # The rows of `d_position` come in reverse order.
     d_content_queries = _multiply(d_content, keys[0, 0], (1, 0))
@@ -216,24 +211,14 @@ def _weigh(seed, queries, keys, distances, biases, bounds, settings, n_head):
     )
     content = _multiply(content_queries, keys[0, 0], (1, 1))
     columns = jax.lax.broadcasted_iota(jnp.int32, content.shape, 1)
-    keep = None
-    if settings.has_documents:
-        keep = _is_same_document(bounds, content.shape)
-        content = jnp.where(keep, content, 0.0)
     position = _shift(_multiply(position_queries, distances[0], (1, 1)), settings)
     visible = bounds[0]
     is_seen = jnp.logical_and(columns >= visible[:, :1], columns < visible[:, 1:2])
     scores = jnp.where(is_seen, content + position, MASKED_SCORE)
     weights = jnp.exp(scores - jnp.max(scores, axis=1, keepdims=True))
     weights /= jnp.sum(weights, axis=1, keepdims=True)
-    if settings.rate:
-        drawn = _draw(seed, columns, settings, n_head)
-        keep = drawn if keep is None else jnp.logical_and(keep, drawn)
+    keep = _draw(seed, columns, settings, n_head) if settings.rate else None
     return content_queries, position_queries, weights, keep
-
-
-def _is_same_document(bounds, shape):
-    return jax.lax.broadcasted_iota(jnp.int32, shape, 1) >= bounds[0][:, 2:3]
 
 
 def _shift(position, settings):
