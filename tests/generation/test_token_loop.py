@@ -5,7 +5,6 @@ from golden_cases import load_case
 from tables import slow_after
 
 from txl_tf.config import AttentionSpan
-from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.token_loop import TokenLoop, take_positions
 from txl_tf.models.cached_model import CachedModel
 from txl_tf.release import load_model
@@ -28,16 +27,14 @@ def test_the_ring_gives_what_segments_of_one_token_give(name, span, is_masked):
     ids = case.golden["tokens"].astype("int32")[:, :20]
     n_rows, n_token = len(ids), case.config.n_token
     kept = cached.initial_state(n_rows)
-    none = SamplingConfig(stops=(5,)).make_tensors(n_token)
     state = loop.begin(kept, tf.zeros((n_rows, n_token), bool))
     read = tf.function(loop.read, autograph=False)
     for step in range(ids.shape[1]):
         tokens = tf.constant(ids[:, step])
-        state = read(tokens, state, none)
+        state = read(tokens, state)
         hidden, kept = cached.read(tokens[:, None], kept)
         expected = model.log_probs(hidden)[:, 0]
         found = model.log_probs(state.hidden[:, None])[:, 0]
         np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5, err_msg=step)
     seen = [np.isin(np.arange(n_token), row) for row in ids]
     np.testing.assert_array_equal(state.seen, seen)
-    np.testing.assert_array_equal(state.is_done, (ids == 5).any(1))

@@ -9,7 +9,6 @@ from tables import slow_after
 
 import txl_tf
 from txl_tf.generation.generator import Generator
-from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.session import Session
 from txl_tf.generation.token_loop import TokenLoop, take_positions
 from txl_tf.models.cached_model import CachedModel
@@ -96,12 +95,11 @@ def test_the_loop_reads_what_segments_read(name, dtype, n_texts, is_compiled):
     loop = TokenLoop(cached, take_positions(cached), is_compiled=is_compiled)
     read = tf.function(loop.read, jit_compile=is_compiled, autograph=False)
     n_token = packed.config.n_token
-    sampling = SamplingConfig().make_tensors(n_token)
     kept = cached.initial_state(n_texts)
     state = loop.begin(kept, tf.zeros((n_texts, n_token), bool))
     is_rounded = dtype == "bfloat16" or (is_compiled and n_texts == 1)  # to bfloat16
     for step in range(texts.shape[1]):
-        state = read(texts[:, step], state, sampling)
+        state = read(texts[:, step], state)
         hidden, kept = cached.read(texts[:, step, None], kept)
         expected = tf.cast(hidden[:, 0], tf.float32)
         bound = 0.05 if is_rounded else 2e-5
@@ -115,7 +113,8 @@ def test_a_few_int8_texts_are_those_drawn_alone():
 
     def draw(n_texts):
         prompts = [np.asarray(ids[row % len(ids)]) for row in range(n_texts)]
-        return np.array(Session(generator, prompts, SamplingConfig(), range(n_texts)).draw(40))
+        settings = {"seed": range(n_texts), "temperature": 1.0, "top_k": None}
+        return np.array(Session(generator, None, prompts, **settings).draw(40))
 
     np.testing.assert_array_equal(draw(1), draw(4)[:1])
 
