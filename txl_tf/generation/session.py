@@ -22,6 +22,7 @@ from txl_tf.generation.sampling import (
 )
 from txl_tf.generation.stops import StopFinder
 from txl_tf.generation.text_encoder import TextEncoder, check_list
+from txl_tf.generation.token_loop import LoopState
 from txl_tf.models.cached_model import CachedState
 
 _N_CONTEXT = 16  # ids before the new ones that are decoded together with them
@@ -83,7 +84,7 @@ class Session:
         self._vocabularies = [vocabulary if isinstance(p, str | bytes) else None for p in prompts]
         self._drawn = [np.zeros(0, np.int32) for _ in prompts]
         # 2) What is drawn, and where it ends.
-        self._seeds: Any = [seed] * len(prompts) if np.ndim(seed) == 0 else seed
+        self._seeds = list(seed) if isinstance(seed, Iterable) else [seed] * len(prompts)
         if len(self._seeds) != len(prompts):
             received = len(self._seeds)
             raise UserError(f"`seed` must be one seed, or {len(prompts)}. Received: {received}")
@@ -112,6 +113,7 @@ class Session:
         self._generator = generator
         self._n_read = [0] * len(prompts)  # ids of each text that are read in segments
         self._state_read: CachedState | None = None  # after these
+        self._state: LoopState  # after all
         self._read_added()
         self._finders = self._make_finders()
 
