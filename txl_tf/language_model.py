@@ -3,8 +3,8 @@
 import dataclasses
 import os
 import warnings
-from collections.abc import Iterable
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Unpack, cast
 
 import numpy as np
 
@@ -15,10 +15,12 @@ from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.exports.run_folder import save_run
 from txl_tf.exports.saved_model_export import export_saved_model
-from txl_tf.generation.generation_mixin import GenerationMixin
 from txl_tf.generation.generator import Generator
+from txl_tf.generation.sampling import SamplingOptions
+from txl_tf.generation.session import Session
 from txl_tf.generation.text_encoder import TextEncoder, check_list
 from txl_tf.models.architecture import check_transformer, make_model
+from txl_tf.models.cached_model import make_cached
 from txl_tf.models.compilation import Recent
 from txl_tf.models.quantization import get_kernel_dtype, quantize
 from txl_tf.models.segment_model import SegmentModel, refuse
@@ -42,7 +44,7 @@ from txl_tf.scoring.text_scores import TextScore, TextTotals
 _MOST_KEPT = 8  # scorers, and generators, of the settings that were used last
 
 
-class LanguageModel(GenerationMixin):
+class LanguageModel:
     """A language model that scores and continues texts; `txl_tf.load` loads one.
 
     All arguments except `records_dir` are also attributes.
@@ -377,6 +379,84 @@ class LanguageModel(GenerationMixin):
             reader = make_adapting_reader(self.model, evaluation, dynamic, records, jit=jit)
         vocabulary = self.vocabulary if records is None else records.vocabulary
         return Evaluator(self.model, evaluation, vocabulary=vocabulary, jit=jit, reader=reader)
+
+    def generate(
+        self,
+        prompt: str | bytes | np.ndarray | Sequence[str | bytes | np.ndarray],
+        *,
+        max_new_tokens: int = 200,
+        mask_empty_memory: bool = True,
+        **options: Unpack[SamplingOptions],
+    ) -> Any:
+        """Continues one or more prompts of any lengths.
+
+        Args:
+            prompt: A text of at least one token, its ids (n,), or a list of texts and ids.
+            max_new_tokens: Number of tokens to add to each prompt.
+            mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019
+                release attends to them.
+            **options: `seed`, `temperature`, `top_k`, `top_p`, `repetition_penalty`, `sampler`,
+                `banned` and `stops`; see `txl_tf.generation.sampling.SamplingOptions`.
+
+        Returns:
+            The text added to the prompt, or ids (n,) int32 if the prompt is ids; a list for a list.
+
+        Raises:
+            UserError: If a prompt is empty or contains a symbol that the vocabulary cannot encode,
+                or if an argument is out of range.
+        """
+        is_list = isinstance(prompt, list | tuple) and not all(
+            isinstance(item, int | np.integer) for item in prompt
+        )
+        prompts: Any = prompt if is_list else [prompt]
+        session = self.start(prompts, mask_empty_memory=mask_empty_memory, **options)
+        for _ in session.draw_pieces(max_new_tokens):
+            pass
+        return session.added if is_list else session.added[0]
+
+    def stream(
+        self,
+        prompt: str,
+        *,
+        max_new_tokens: int = 200,
+        mask_empty_memory: bool = True,
+        **options: Unpack[SamplingOptions],
+    ) -> Iterator[str]:
+        """Returns an iterator over the text of `generate`, which yields it while it is generated.
+
+        Raises:
+            UserError: See `generate`.
+        """
+        if not isinstance(prompt, str):
+            raise UserError(f"`prompt` must be a text. Received: {type(prompt).__name__}")
+        session = self.start(prompt, mask_empty_memory=mask_empty_memory, **options)
+        return session.stream(max_new_tokens)
+
+    def start(
+        self,
+        prompts: str | bytes | Sequence[str | bytes | np.ndarray],
+        *,
+        mask_empty_memory: bool = True,
+        **options: Unpack[SamplingOptions],
+    ) -> Session:
+        """Reads prompts and returns a session, which keeps the memory and can be continued.
+
+        Args:
+            prompts: Texts of at least one token, or their ids.
+            mask_empty_memory: See `generate`.
+            **options: See `generate`.
+
+        Raises:
+            UserError: See `generate`.
+        """
+        check_transformer(self.config, "generation")
+        generator = self._generators.get_or_make(
+            (self.evaluation, mask_empty_memory),
+            lambda: Generator(
+                make_cached(self.model, self.evaluation, mask_empty_memory=mask_empty_memory)
+            ),
+        )
+        return Session(generator, self.vocabulary, prompts, **options)
 
     def _choose_dynamic(self, dynamic: DynamicConfig | bool) -> DynamicConfig | None:
         """Returns the settings of dynamic evaluation; `None` for a static one."""

@@ -52,7 +52,13 @@ def list_interface():
     for path in (*CLASSES, *MEMBERS):
         yield from list_members(path, pkgutil.resolve_name(path), MEMBERS.get(path))
     generation = pkgutil.resolve_name("txl_tf.LanguageModel.start")
-    yield from list_members("Session", typing.get_type_hints(generation)["return"])
+    session = typing.get_type_hints(generation)["return"]
+    yield describe("Session", session)
+    yield from list_members("Session", session)
+    for name in ("Sampler.choose", "SamplingOptions", "StandardSampler", "draw_by_weights"):
+        value = pkgutil.resolve_name(f"txl_tf.generation.sampling:{name}")
+        is_dict = typing.is_typeddict(value)
+        yield f"{name}: {', '.join(value.__annotations__)}" if is_dict else describe(name, value)
 
 
 def list_members(path, value, names=None):

@@ -2,12 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.generation.sampling import (
-    SamplingConfig,
-    choose_tokens,
-    choose_tokens_by_bins,
-    penalize,
-)
+from txl_tf.generation.sampling import BANNED_LOGIT, StandardSampler
 
 BINS = ((0, 5), (5, 12), (12, 40))
 N_ROWS = 400
@@ -31,13 +26,13 @@ def join(head, tails):
 @pytest.mark.parametrize("banned", [(), (2,), (6, 7, 39), tuple(range(5, 12))], ids=str)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_bins_give_the_tokens_that_all_probabilities_give(temperature, banned):
-    config = SamplingConfig(temperature=temperature, banned=banned)
-    sampling = config.make_tensors(40)
+    sampler, is_allowed = StandardSampler(temperature, None), np.ones(40, bool)
+    is_allowed[list(banned)] = False
     head, tails = make_log_probs(seed=0)
     uniforms = tf.constant(np.linspace(0, 1, N_ROWS, endpoint=False), tf.float32)
-    logits = penalize(join(head, tails), tf.zeros((N_ROWS, 40), bool), sampling)
-    expected = choose_tokens(logits, uniforms, sampling)
-    found = choose_tokens_by_bins(head, BINS, tails.__getitem__, uniforms, sampling)
+    log_probs = tf.where(is_allowed, join(head, tails), BANNED_LOGIT)
+    expected = sampler.choose(log_probs, uniforms, tf.zeros((N_ROWS, 40), bool))
+    found = sampler.choose_by_bins(head, BINS, tails.__getitem__, uniforms, is_allowed)
     np.testing.assert_array_equal(found, expected)
     n_drawn = [np.sum((found >= low) & (found < high)) for low, high in BINS]
     assert [count > 0 for count in n_drawn] == [True, len(banned) < 7, True]
@@ -53,9 +48,9 @@ def choose_and_list_bins(temperature, uniform, head):
         return tf.fill((1, n_tokens), -np.float32(np.log(n_tokens)))
 
     head = tf.math.log(tf.constant([head], tf.float32))
-    sampling = SamplingConfig(temperature=temperature).make_tensors(40)
-    uniforms = tf.constant([uniform], tf.float32)
-    tokens = choose_tokens_by_bins(head, BINS, compute_inside, uniforms, sampling)
+    sampler, uniforms = StandardSampler(temperature, None), tf.constant([uniform], tf.float32)
+    is_allowed = np.ones(40, bool)
+    tokens = sampler.choose_by_bins(head, BINS, compute_inside, uniforms, is_allowed)
     return int(tokens[0]), computed
 
 

@@ -2,26 +2,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.generation.sampling import SamplingConfig, choose_tokens, penalize
+from txl_tf.generation.sampling import BANNED_LOGIT, StandardSampler
 
 PROBABILITIES = np.array([0.1, 0.4, 0.2, 0.3], np.float32)
 
 
-def make_tensors(*, temperature=1.0, top_p=1.0, penalty=1.0, is_allowed=(True,) * 4):
-    banned = tuple(np.flatnonzero(~np.array(is_allowed)).tolist())
-    config = SamplingConfig(temperature, None, top_p, penalty, banned)
-    return config.make_tensors(len(is_allowed))
+def choose(log_probs, uniforms, seen=False, *, temperature=1.0, top_k=None, **settings):
+    sampler = StandardSampler(temperature, top_k, **settings)
+    log_probs = tf.constant(log_probs, tf.float32)
+    seen = tf.broadcast_to(seen, log_probs.shape)
+    return sampler.choose(log_probs, tf.constant(uniforms, tf.float32), seen).numpy()
 
 
-def draw(uniforms, n_candidates=None, **settings):
-    logits = tf.repeat(tf.math.log(PROBABILITIES)[None], len(uniforms), axis=0)
-    uniforms = tf.constant(uniforms, tf.float32)
-    return choose_tokens(logits, uniforms, make_tensors(**settings), n_candidates).numpy()
-
-
-def count(n_candidates=None, **settings):
+def count(top_k=None, **settings):
     """Returns how many of 1,000 equal parts of [0, 1) fall to each token."""
-    tokens = draw((np.arange(1000) + 0.5) / 1000, n_candidates, **settings)
+    log_probs, uniforms = [np.log(PROBABILITIES)] * 1000, (np.arange(1000) + 0.5) / 1000
+    tokens = choose(log_probs, uniforms, top_k=top_k, **settings)
     return np.bincount(tokens, minlength=4).tolist()
 
 
@@ -36,9 +32,9 @@ def test_top_k_keeps_the_likeliest():
 
 
 def test_top_p_keeps_the_likeliest_that_reach_it():
-    np.testing.assert_allclose(count(4, top_p=0.69), [0, 571, 0, 429], atol=1)
-    np.testing.assert_allclose(count(4, top_p=0.71), [0, 444, 222, 333], atol=1)
-    assert count(4, top_p=0.39) == [0, 1000, 0, 0]
+    np.testing.assert_allclose(count(top_p=0.69), [0, 571, 0, 429], atol=1)
+    np.testing.assert_allclose(count(top_p=0.71), [0, 444, 222, 333], atol=1)
+    assert count(top_p=0.39) == [0, 1000, 0, 0]
 
 
 @pytest.mark.parametrize("spread", [0.5, 3.0])
@@ -49,8 +45,7 @@ def test_the_nucleus_of_a_large_vocabulary_is_that_of_a_full_sort(spread):
     weights = np.sort(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))[:, ::-1]
     assert (weights[:, :1024].sum(axis=1) >= 0.9).all() == (spread == 3.0)
     for uniform in (0.0, 0.3, 0.6, 0.99):
-        sampling = make_tensors(top_p=0.9, is_allowed=(True,) * 5000)
-        tokens = choose_tokens(tf.constant(logits), tf.fill(3, uniform), sampling, 5000).numpy()
+        tokens = choose(logits, [uniform] * 3, top_p=0.9)
         sizes = (np.cumsum(weights, axis=1) - weights < 0.9).sum(axis=1)
         for row, size in enumerate(sizes):
             nucleus = np.argsort(-logits[row])[:size]
@@ -71,17 +66,17 @@ def test_no_temperature_takes_the_likeliest():
     assert count(temperature=0.0) == [0, 1000, 0, 0]
 
 
-@pytest.mark.parametrize("n_candidates", [None, 4])
-def test_the_ends_of_the_interval_are_tokens_that_may_come(n_candidates):
+@pytest.mark.parametrize("top_k", [None, 4])
+def test_the_ends_of_the_interval_are_tokens_that_may_come(top_k):
     """The largest number below 1 must not point behind the last token, nor at a banned one."""
     uniforms = [0.0, np.nextafter(np.float32(1), np.float32(0))]
-    logits = tf.constant([[-1e30, -0.1, -3.0, -1e30]] * 2)
-    tokens = choose_tokens(logits, tf.constant(uniforms), make_tensors(), n_candidates)
-    assert tokens.numpy().tolist() == [1, 2]
+    log_probs = [[BANNED_LOGIT, -0.1, -3.0, BANNED_LOGIT]] * 2
+    assert choose(log_probs, uniforms, top_k=top_k).tolist() == [1, 2]
 
 
-def test_what_is_seen_costs_and_what_is_banned_cannot_come():
-    log_probs = tf.constant([[-1.0, -2.0, -3.0, -4.0]])
-    sampling = make_tensors(penalty=2.0, is_allowed=(True, True, False, True))
-    logits = penalize(log_probs, tf.constant([[True, False, True, False]]), sampling)
-    assert logits.numpy()[0].tolist() == [-2.0, -2.0, pytest.approx(-1e30), -4.0]
+def test_what_is_seen_costs():
+    """The likeliest token has -2 then, as much as the second, which is not seen."""
+    log_probs, seen = [[-1.0, -2.0, -9.0, -9.0]], [[True, False, True, False]]
+    settings = {"temperature": 0.0, "repetition_penalty": 2.0}
+    assert choose(log_probs, [0.0], seen, **settings).tolist() == [0]
+    assert choose(log_probs, [0.0], seen, **settings | {"repetition_penalty": 2.1}).tolist() == [1]

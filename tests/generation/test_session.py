@@ -11,7 +11,6 @@ from txl_tf.config import AttentionSpan
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.generation.generator import Generator
-from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.session import Session, decode_added
 from txl_tf.models.cached_model import CachedModel
 
@@ -84,12 +83,11 @@ def test_a_text_that_is_read_continues_as_if_it_had_been_in_the_prompt(stops):
 
 def test_texts_of_all_lengths_are_read_by_one_function():
     generator = Generator(CachedModel(make_model(7).model, AttentionSpan(MEM_LEN), 5))
-    prompts, sampling = [np.array([1])], SamplingConfig()
-    session = Session(generator, prompts, sampling, [0])
+    session = Session(generator, None, [np.array([1])])
     for length in (3, 50, 90):
         session.read(np.ones(length, np.int32))
-    loop, _ = generator.begin(prompts, sampling)
-    assert loop.replay.experimental_get_tracing_count() == 1
+    read = vars(generator)["_read_added"]
+    assert read.experimental_get_tracing_count() == 1
 
 
 def test_a_text_ends_at_a_whole_character_and_only_grows():

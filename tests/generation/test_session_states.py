@@ -11,9 +11,7 @@ from small_language_model import make_model
 
 from txl_tf.data import Vocabulary
 from txl_tf.generation.generator import Generator
-from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.session import Session
-from txl_tf.generation.stops import Stops
 from txl_tf.models.cached_model import make_cached
 
 pytestmark = pytest.mark.slow
@@ -36,12 +34,8 @@ def make_generator():
 
 def start(prompts, seeds, stops=()):
     """Starts a session like `LanguageModel.start`."""
-    found = Stops(BYTES, stops)
-    sampling = SamplingConfig(temperature=9.0, stops=found.ids)
-    vocabularies = [BYTES] * len(prompts)
-    return Session(
-        make_generator(), prompts, sampling, seeds, vocabularies=vocabularies, stops=found
-    )
+    settings = {"temperature": 9.0, "top_k": None, "stops": stops}
+    return Session(make_generator(), BYTES, prompts, seed=seeds, **settings)
 
 
 class Text:
@@ -83,7 +77,7 @@ class Sessions(RuleBasedStateMachine):
     def start(self, prompts, seed, stops):
         seeds = list(range(seed, seed + len(prompts)))
         self.texts = [Text(*pair, stops) for pair in zip(prompts, seeds, strict=True)]
-        self.session = start([text.prompt for text in self.texts], seeds, stops)
+        self.session = start(prompts, seeds, stops)
         self.opened, self.n_left = None, 0
 
     def draw_alone(self, n, resume):

@@ -5,7 +5,7 @@ from golden_cases import load_case
 from tables import slow_after
 
 from txl_tf.config import AttentionSpan
-from txl_tf.generation.sampling import SamplingConfig
+from txl_tf.generation.generator import Generator
 from txl_tf.generation.token_loop import TokenLoop, take_positions
 from txl_tf.models.cached_model import CachedModel
 from txl_tf.release import load_model
@@ -28,16 +28,38 @@ def test_the_ring_gives_what_segments_of_one_token_give(name, span, is_masked):
     ids = case.golden["tokens"].astype("int32")[:, :20]
     n_rows, n_token = len(ids), case.config.n_token
     kept = cached.initial_state(n_rows)
-    none = SamplingConfig(stops=(5,)).make_tensors(n_token)
     state = loop.begin(kept, tf.zeros((n_rows, n_token), bool))
     read = tf.function(loop.read, autograph=False)
     for step in range(ids.shape[1]):
         tokens = tf.constant(ids[:, step])
-        state = read(tokens, state, none)
+        state = read(tokens, state)
         hidden, kept = cached.read(tokens[:, None], kept)
         expected = model.log_probs(hidden)[:, 0]
         found = model.log_probs(state.hidden[:, None])[:, 0]
         np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5, err_msg=step)
     seen = [np.isin(np.arange(n_token), row) for row in ids]
     np.testing.assert_array_equal(state.seen, seen)
-    np.testing.assert_array_equal(state.is_done, (ids == 5).any(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "span", "is_masked"), slow_after(2, CASES[1:] + CASES[:1]), ids=str
+)
+def test_tokens_that_are_read_again_give_what_they_gave_when_they_were_drawn(name, span, is_masked):
+    """Wherever their segments begin, and whether those of a prompt see more."""
+    case = load_case(name)
+    model = load_model(case.checkpoint, case.config)
+    generator = Generator(
+        CachedModel(model, span, 5, mask_empty_memory=is_masked), jit_compile=False
+    )
+    ids = case.golden["tokens"].astype("int32")[:, :20]
+    prompt = generator.read(ids[:, :7])
+    loop, seen = generator.loop, tf.zeros((len(ids), case.config.n_token), bool)
+    read = tf.function(loop.read, autograph=False)
+    drawn = loop.begin(prompt, seen)
+    for token in ids[:, 7:16].T:
+        drawn = read(tf.constant(token), drawn)
+    again = loop.begin(generator.read(ids[:, 7:16], prompt), seen)
+    for token in ids[:, 16:].T:  # also the memories are the same
+        np.testing.assert_allclose(again.hidden, drawn.hidden, rtol=0, atol=2e-5)
+        drawn, again = read(tf.constant(token), drawn), read(tf.constant(token), again)
+    np.testing.assert_allclose(again.hidden, drawn.hidden, rtol=0, atol=2e-5)

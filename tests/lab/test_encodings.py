@@ -22,7 +22,6 @@ from tables import slow_after
 from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.errors import UserError
 from txl_tf.generation.generator import Generator
-from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.session import Session
 from txl_tf.lab.text_attention import read_attention
 from txl_tf.language_model import LanguageModel
@@ -123,8 +122,8 @@ def test_kept_keys_and_values_change_nothing(name, span):
 def test_generated_tokens_are_the_likeliest_of_the_model(name):
     cached = CachedModel(make_model(name), MEMORY, LENGTH, mask_empty_memory=True)
     prompt, n_new = TEXT[0, :4], 20
-    generator, sampling = Generator(cached, jit_compile=False), SamplingConfig(temperature=0.0)
-    (drawn,) = Session(generator, [prompt], sampling, [0]).draw(n_new)
+    generator = Generator(cached, jit_compile=False)
+    (drawn,) = Session(generator, None, [prompt], temperature=0.0).draw(n_new)
     hidden = []
     state = cached.initial_state(1)
     for token in [*prompt, *drawn]:  # one by one, as the generator reads them

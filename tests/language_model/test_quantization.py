@@ -9,7 +9,6 @@ from tables import slow_after
 
 import txl_tf
 from txl_tf.generation.generator import Generator
-from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.session import Session
 from txl_tf.generation.token_loop import TokenLoop, take_positions
 from txl_tf.models.cached_model import CachedModel
@@ -95,7 +94,6 @@ def test_the_loop_reads_what_segments_read(name, dtype, n_texts, is_compiled):
     cached = CachedModel(packed, SPAN, 1)
     loop = TokenLoop(cached, take_positions(cached), is_compiled=is_compiled)
     n_token = packed.config.n_token
-    sampling = SamplingConfig().make_tensors(n_token)
     kept = cached.initial_state(n_texts)
     state = loop.begin(kept, tf.zeros((n_texts, n_token), bool))
 
@@ -119,7 +117,8 @@ def test_a_few_int8_texts_are_those_drawn_alone():
 
     def draw(n_texts):
         prompts = [np.asarray(ids[row % len(ids)]) for row in range(n_texts)]
-        return np.array(Session(generator, prompts, SamplingConfig(), range(n_texts)).draw(40))
+        settings = {"seed": range(n_texts), "temperature": 1.0, "top_k": None}
+        return np.array(Session(generator, None, prompts, **settings).draw(40))
 
     np.testing.assert_array_equal(draw(1), draw(4)[:1])
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from txl_tf.data.text.tokenizer import Detokenizer, Tokenizer
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.generation.sampling import UNIFORMS_PER_BLOCK, SamplingConfig, draw_uniforms
+from txl_tf.generation.sampling import UNIFORMS_PER_BLOCK, StandardSampler, draw_uniforms
 from txl_tf.generation.token_loop import TokenLoop, take_positions
 from txl_tf.layers.memory import clear_rows
 from txl_tf.models.cached_model import CachedModel, CachedState
@@ -97,8 +97,7 @@ class ServedModel(tf.Module):
         cached, vocabulary = self._cached, tokenizer.vocabulary
         n_token = len(vocabulary)
         detokenizer = Detokenizer(vocabulary)
-        symbols = enumerate(vocabulary.symbols)
-        banned = tuple(index for index, symbol in symbols if symbol == vocabulary.unknown)
+        is_allowed = [symbol != vocabulary.unknown for symbol in vocabulary.symbols]
         signature = [
             tf.TensorSpec((), tf.string, "text"),
             tf.TensorSpec((), tf.int32, "length"),
@@ -119,8 +118,6 @@ class ServedModel(tf.Module):
             with tf.control_dependencies(_check_generation(ids, length, temperature, top_k, seed)):
                 ids, length = tf.ensure_shape(ids, (1, None)), tf.identity(length)
             _, state = self.score_rows(ids, tf.shape(ids)[1][None], cached.initial_state(1))
-            sampling = SamplingConfig(banned=banned).make_tensors(n_token)
-            sampling = sampling._replace(temperature=temperature)
             blocks = tf.map_fn(
                 lambda block: draw_uniforms(seed, block),
                 tf.range(-(-length // UNIFORMS_PER_BLOCK)),
@@ -129,9 +126,17 @@ class ServedModel(tf.Module):
             uniforms = tf.reshape(blocks, (-1, 1))[:length]
 
             def draw(n_candidates: tf.Tensor | None, *, by_bins: bool = False) -> tf.Tensor:
-                loop = TokenLoop(cached, take_positions(cached), n_candidates, by_bins=by_bins)
-                begun = loop.begin(state, tf.zeros((1, n_token), tf.bool))
-                return loop.run(begun, uniforms, length, sampling)[0]
+                loop = TokenLoop(cached, take_positions(cached))
+                return loop.run(
+                    loop.begin(state, tf.zeros((1, n_token), tf.bool)),
+                    uniforms,
+                    length,
+                    {"temperature": temperature, "n_candidates": n_candidates},
+                    tf.constant(is_allowed),
+                    tf.zeros(n_token, tf.bool),  # no stop
+                    sampler=StandardSampler(),
+                    by_bins=by_bins,
+                )[0]
 
             def draw_from_all() -> tf.Tensor:
                 if not cached.model.config.cutoffs:

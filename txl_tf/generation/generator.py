@@ -1,25 +1,33 @@
-"""Generation of ids: prompts are read in segments, and one compiled loop draws the tokens."""
+"""Generation of ids: texts are read in segments, and one compiled loop draws the tokens."""
 
-from collections.abc import Sequence
+import copy
+import dataclasses
+import functools
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.errors import UserError
-from txl_tf.generation.sampling import SamplingConfig
+from txl_tf.generation.sampling import UNIFORMS_PER_BLOCK, Sampler
 from txl_tf.generation.token_loop import LoopState, TokenLoop, take_positions
 from txl_tf.models.cached_model import CachedModel, CachedState
 from txl_tf.models.compilation import Recent
 
+TOKENS_PER_CALL = UNIFORMS_PER_BLOCK  # the tokens do not depend on how calls are split
 _MOST_LOOPS = 64  # that are kept; the server allows as many programs
+# Draws up to C tokens of B texts, given random numbers (C, B) and a count; see `TokenLoop.run`.
+Draw = Callable[[LoopState, tf.Tensor, tf.Tensor], tuple[tf.Tensor, LoopState]]
 
 
 class Generator:
-    """Continues prompts at a constant cost per token, whatever the length of the texts.
+    """Continues texts at a constant cost per token, whatever their length.
 
     Args:
         cached: The model. It reads prompts in segments of its `tgt_len`.
         jit_compile: Whether to compile with XLA.
+
+    Attributes:
+        loop: The loop that draws tokens.
 
     Raises:
         UserError: If the model's position encoding allows no memory.
@@ -28,15 +36,14 @@ class Generator:
     def __init__(self, cached: CachedModel, *, jit_compile: bool = True):
         cached.model.config.check_memory("generation")
         self.cached = cached
-        self._jit_compile = jit_compile
-        self._read_segment = tf.function(
-            lambda ids, state, counts: cached.read(ids, state, counts)[1],
-            jit_compile=jit_compile,
-            autograph=False,
-        )
-        self._loops: Recent[tuple[int | None, bool], TokenLoop] = Recent(_MOST_LOOPS)
+        self._compile = functools.partial(tf.function, jit_compile=jit_compile, autograph=False)
         # Variables: constants would become part of the compiled loops.
         self._positions = [tf.Variable(p, trainable=False) for p in take_positions(cached)]
+        self.loop = TokenLoop(cached, self._positions, is_compiled=jit_compile)
+        self._loops: Recent[Hashable, tf.function] = Recent(_MOST_LOOPS)
+        self._prompt_reader, self._added_reader = cached, _make_added_reader(cached)
+        self._read_prompt = self._compile_read(self._prompt_reader)
+        self._read_added = self._compile_read(self._added_reader)
 
     def follow_weights(self) -> None:
         """Recomputes the cached products after a change of the weights."""
@@ -44,52 +51,60 @@ class Generator:
         for variable, products in zip(self._positions, take_positions(self.cached), strict=True):
             variable.assign(products)
 
-    def begin(
-        self, prompts: Sequence[np.ndarray], sampling: SamplingConfig
-    ) -> tuple[TokenLoop, LoopState]:
-        """Reads prompts, (n,) int32 each, and returns the loop that continues them, and its state.
+    def compile_draw(self, sampler: Sampler, is_allowed: np.ndarray, is_stop: np.ndarray) -> Draw:
+        """Returns the function that draws and reads tokens, compiled at its first call.
 
-        Raises:
-            UserError: If there is no prompt, or a prompt is empty.
+        Args:
+            sampler: The rule by which tokens are drawn.
+            is_allowed: (V,) bool, whether each token may be drawn.
+            is_stop: (V,) bool, whether each token ends a text.
         """
-        if not len(prompts):
-            raise UserError("`prompts` must hold at least one prompt. Received: none")
-        if not all(map(len, prompts)):
-            raise UserError("`prompt` must hold at least one token. Received: an empty text")
-        loop = self._get_loop(sampling)
-        seen = np.zeros((len(prompts), self.cached.model.config.n_token), bool)
-        for row, prompt in enumerate(prompts):
-            seen[row, prompt] = True
-        state = self._read_prompts(prompts)
-        return loop, loop.begin(state, tf.constant(seen))
+        # Without bins, settings that differ in this share one compiled loop.
+        by_bins = bool(self.cached.model.config.cutoffs) and sampler.draws_by_bins
+        run = functools.partial(self.loop.run, sampler=sampler, by_bins=by_bins)
+        draw = self._loops.get_or_make((sampler.constants, by_bins), lambda: self._compile(run))
+        return functools.partial(
+            draw,
+            tensors=sampler.tensors,
+            is_allowed=tf.constant(is_allowed),
+            is_stop=tf.constant(is_stop),
+        )
 
-    def _read_prompts(self, prompts: Sequence[np.ndarray]) -> CachedState:
-        """Returns the state after the prompts, which are read in segments."""
-        tgt_len = self.cached.tgt_len
-        lengths = np.array([len(prompt) for prompt in prompts])
-        state = self.cached.initial_state(len(prompts))
-        for start in range(0, lengths.max(), tgt_len):
-            ids = np.zeros((len(prompts), tgt_len), np.int32)
-            for row, prompt in enumerate(prompts):
-                segment = prompt[start : start + tgt_len]
+    def read(self, texts: Sequence[np.ndarray], state: CachedState | None = None) -> CachedState:
+        """Reads texts, (n,) int32 each, in segments, and returns the state after them.
+
+        Without `state`, the texts are prompts. With the state after other texts they go on with
+        these, and each token sees what it sees if it is drawn.
+        """
+        if state is None:
+            reader, read_segment = self._prompt_reader, self._read_prompt
+            state = reader.initial_state(len(texts))
+        else:
+            reader, read_segment = self._added_reader, self._read_added
+        lengths, width = np.array([len(text) for text in texts]), reader.tgt_len
+        for start in range(0, lengths.max(), width):
+            ids = np.zeros((len(texts), width), np.int32)
+            for row, text in enumerate(texts):
+                segment = text[start : start + width]
                 ids[row, : len(segment)] = segment
-            counts = np.clip(lengths - start, 0, tgt_len).astype(np.int32)
-            state = self._read_segment(tf.constant(ids), state, tf.constant(counts))
+            counts = np.clip(lengths - start, 0, width).astype(np.int32)
+            state = read_segment(tf.constant(ids), state, tf.constant(counts))
         return state
 
-    def _get_loop(self, sampling: SamplingConfig) -> TokenLoop:
-        """Returns the loop for the settings, which keeps its compiled functions."""
-        config = self.cached.model.config
-        n_candidates = sampling.count_candidates(config.n_token)
-        # Without bins, settings that differ in this share one compiled loop.
-        by_bins = bool(config.cutoffs) and sampling.draws_by_bins
-        return self._loops.get_or_make(
-            (n_candidates, by_bins),
-            lambda: TokenLoop(
-                self.cached,
-                self._positions,
-                n_candidates,
-                by_bins=by_bins,
-                is_compiled=self._jit_compile,
-            ),
-        )
+    def _compile_read(self, reader: CachedModel) -> tf.function:
+        return self._compile(lambda ids, state, counts: reader.read(ids, state, counts)[1])
+
+
+def _make_added_reader(cached: CachedModel) -> CachedModel:
+    """Returns the reader of tokens after a prompt, in whose segments each sees M tokens before it.
+
+    The tokens of a prompt also see all those before them in their segment, without `same_length`.
+    """
+    reader, span = copy.copy(cached), cached.span
+    if span.mem_len:
+        counts_self = span.same_length and span.counts_self
+        reader.span = dataclasses.replace(span, same_length=True, counts_self=counts_self)
+        reader.tgt_len = min(cached.tgt_len, TOKENS_PER_CALL)  # mostly a few are new
+    else:
+        reader.tgt_len = 1
+    return reader

@@ -7,7 +7,6 @@ import numpy as np
 from txl_tf.config import DEFAULT_TEMPERATURE, DEFAULT_TOP_K, EvalConfig
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.generation.generator import Generator
-from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.session import Session, decode_added
 from txl_tf.models.cached_model import CachedModel
 from txl_tf.models.transformer_xl import TransformerXL
@@ -40,21 +39,16 @@ class LiveSample:
         tgt_len = min(evaluation.tgt_len, len(prompt))
         cached = CachedModel(model, span, tgt_len, mask_empty_memory=True)
         self._generator = Generator(cached, jit_compile=False)
-        banned = () if vocabulary.unknown_id is None else (vocabulary.unknown_id,)
-        self._sampling = SamplingConfig(DEFAULT_TEMPERATURE, DEFAULT_TOP_K, banned=banned)
 
     def __call__(self) -> str:
         """Returns the prompt and its continuation in Markdown."""
         self._generator.follow_weights()
         vocabulary, prompt = self._vocabulary, self._prompt
-        session = Session(
-            self._generator, [prompt], self._sampling, [SEED], vocabularies=[vocabulary]
-        )
-        (text,) = session.draw(self._n_new)
+        (drawn,) = Session(self._generator, vocabulary, [prompt], seed=SEED).draw(self._n_new)
         return (
             f"Prompt:\n\n{_indent(decode_added(vocabulary, prompt[:0], prompt))}\n\n"
             f"Sample (temperature {DEFAULT_TEMPERATURE}, top_k {DEFAULT_TOP_K}, seed {SEED}):\n\n"
-            f"{_indent(str(text))}\n"
+            f"{_indent(decode_added(vocabulary, prompt, np.asarray(drawn)))}\n"
         )
 
 

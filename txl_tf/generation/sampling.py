@@ -1,66 +1,150 @@
-"""Sampling of the next token: temperature, top-k, nucleus (top-p), repetition penalty."""
+"""Sampling: the options of users, and the rules by which the next token is drawn."""
 
-import dataclasses
+import copy
 import functools
+import math
 import numbers
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self, TypedDict
 
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.config import DEFAULT_TEMPERATURE, DEFAULT_TOP_K
 from txl_tf.errors import UserError
 
 UNIFORMS_PER_BLOCK = 32
-_N_SORTED_FIRST = 1024  # a sort of a large vocabulary takes longer than the model
 BANNED_LOGIT = -1e30  # a float32 whose softmax is exactly 0
+_ALL = 2**31 - 1  # candidates: more than any vocabulary has
+_N_SORTED_FIRST = 1024  # a sort of a large vocabulary takes longer than the model
 
 
-class SamplingTensors(NamedTuple):
-    """The settings of a `SamplingConfig` as tensors, so that their values need no compilation."""
+class Sampler:
+    """A rule by which the next token of each text is drawn; subclasses define `choose`.
 
-    temperature: tf.Tensor  # () float32
-    top_p: tf.Tensor  # () float32, 1 for all tokens
-    repetition_penalty: tf.Tensor  # () float32
-    is_allowed: tf.Tensor  # (V,) bool, whether each token may be drawn
-    stops: tf.Tensor  # (k,) int32, the tokens that end a text
+    The loop over tokens is compiled together with `choose`. Attributes that are floats or arrays
+    are tensors there, so other values of them need no compilation. The other attributes must be
+    hashable, and the loop is compiled once for each of their values.
+
+    >>> class MinP(Sampler):
+    ...     def __init__(self, min_p):
+    ...         self.min_p = float(min_p)
+    ...
+    ...     def choose(self, log_probs, uniforms, seen):
+    ...         weights = tf.nn.softmax(log_probs)
+    ...         least = self.min_p * tf.reduce_max(weights, axis=-1, keepdims=True)
+    ...         return draw_by_weights(tf.where(weights >= least, weights, 0.0), uniforms)
+    >>> log_probs = tf.math.log([[0.5, 0.3, 0.2]] * 2)
+    >>> MinP(0.5).choose(log_probs, uniforms=tf.constant([0.1, 0.999]), seen=None).numpy()
+    array([0, 1], dtype=int32)
+    """
+
+    def choose(self, log_probs: tf.Tensor, uniforms: tf.Tensor, seen: tf.Tensor) -> tf.Tensor:
+        """Draws a token for each text, (B,) integers.
+
+        Args:
+            log_probs: (B, V) float32, the log-probabilities of the next token; -1e30 of tokens that
+                are banned.
+            uniforms: (B,) float32 in [0, 1), a random number for each text. If each row of the
+                result depends only on the same rows, no text depends on the others.
+            seen: (B, V) bool, whether the text already contains each token.
+        """
+        raise NotImplementedError
+
+    @property
+    def draws_by_bins(self) -> bool:
+        """Whether a model with `cutoffs` calls `choose_by_bins`; see `StandardSampler`."""
+        return False
+
+    @property
+    def tensors(self) -> dict[str, tf.Tensor]:
+        """The attributes that are tensors in the loop, by name."""
+        return {
+            name: tf.constant(value, tf.float32) if isinstance(value, float) else tf.constant(value)
+            for name, value in vars(self).items()
+            if _is_tensor(value)
+        }
+
+    @property
+    def constants(self) -> Hashable:
+        """What the loop is compiled for: the class and the other attributes."""
+        attributes = vars(self).items()
+        return type(self), tuple((name, None if _is_tensor(x) else (x,)) for name, x in attributes)
+
+    def with_tensors(self, tensors: Mapping[str, tf.Tensor]) -> Self:
+        """Returns a copy that has tensors as attributes."""
+        sampler = copy.copy(self)
+        vars(sampler).update(tensors)
+        return sampler
 
 
-@dataclasses.dataclass(frozen=True)
-class SamplingConfig:
-    """The sampling settings; see `LanguageModel.start`.
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, float | np.ndarray | tf.Tensor)
+
+
+class SamplingOptions(TypedDict, total=False):
+    """The options with which `LanguageModel` draws tokens; all may be left out.
+
+    Args:
+        seed: A seed for all prompts, or a list with one for each; 0 by default. A text depends only
+            on its own seed, not on the other texts. Of a quantized model, more than four texts are
+            computed in another way than fewer, and may differ: see docs/generating.md.
+        temperature: Divisor of the log-probabilities, 0.95 by default; 0 always takes the most
+            likely token (greedy decoding).
+        top_k: Draw from this many of the most likely tokens, 40 by default; 0 or `None` for all.
+        top_p: Nucleus sampling: draw from the most likely tokens that together have this
+            probability; `None`, the default, for all.
+        repetition_penalty: Factor of the log-probabilities of tokens that the text already
+            contains; 1, the default, for none.
+        sampler: Another rule, which takes the place of the four options before.
+        banned: Symbols, or texts of one token, that are never drawn; a `str` is a single one.
+            `None`, the default, for the unknown symbol, if there is one.
+        stops: Symbols, or texts of any length, that end a text, by default none; a `str` is a
+            single stop. Only the added text is searched. The text keeps the stop as its end: a
+            subword is cut after it, a word is not.
+    """
+
+    seed: int | Sequence[int]
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    repetition_penalty: float
+    sampler: Sampler | None
+    banned: str | Iterable[str] | None
+    stops: str | Iterable[str]
+
+
+class StandardSampler(Sampler):
+    """Temperature, top-k, nucleus (top-p) and repetition penalty; see `SamplingOptions`.
 
     Raises:
         UserError: If a value is out of range.
     """
 
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None  # Holtzman et al. 2020, https://arxiv.org/abs/1904.09751
-    repetition_penalty: float = 1.0  # after Keskar et al. 2019, https://arxiv.org/abs/1909.05858
-    banned: tuple[int, ...] = ()  # ids that are never drawn
-    stops: tuple[int, ...] = ()  # ids that end a text, which keeps them
+    def __init__(
+        self,
+        temperature: float = DEFAULT_TEMPERATURE,
+        top_k: int | None = DEFAULT_TOP_K,
+        top_p: float | None = None,  # Holtzman et al. 2020, https://arxiv.org/abs/1904.09751
+        repetition_penalty: float = 1.0,  # after Keskar et al. 2019, https://arxiv.org/abs/1909.05858
+    ):
+        def check(name: str, value: Any, rule: str, holds: Callable[[Any], Any]) -> None:
+            if not isinstance(value, numbers.Real) or not holds(value):
+                raise UserError(f"`{name}` must be {rule}. Received: {name}={value!r}")
 
-    def __post_init__(self) -> None:
-        self._check("temperature", "a number of 0 or more", lambda x: 0 <= x < float("inf"))
-        if self.top_k is not None:
+        check("temperature", temperature, "a number of 0 or more", lambda x: 0 <= x < math.inf)
+        if top_k is not None:
             rule = "an integer of 0, for all tokens, or more"
-            self._check("top_k", rule, lambda x: isinstance(x, int | np.integer) and x >= 0)
-        object.__setattr__(self, "top_k", self.top_k or None)
-        if self.top_p is not None:
-            self._check("top_p", "a number in (0, 1]", lambda x: 0 < x <= 1)
-        self._check("repetition_penalty", "a number of 1 or more", lambda x: 1 <= x < float("inf"))
-
-    def _check(self, name: str, rule: str, holds: Callable[[Any], Any]) -> None:
-        value = getattr(self, name)
-        if not isinstance(value, numbers.Real) or not holds(value):
-            raise UserError(f"`{name}` must be {rule}. Received: {name}={value!r}")
-
-    def count_candidates(self, n_token: int) -> int | None:
-        """Returns the number of most likely tokens to draw from; `None` for all, unsorted."""
-        if self.top_k is None and self.top_p is None:
-            return None
-        return min(self.top_k or n_token, n_token)
+            check("top_k", top_k, rule, lambda x: isinstance(x, int | np.integer) and x >= 0)
+        if top_p is not None:
+            check("top_p", top_p, "a number in (0, 1]", lambda x: 0 < x <= 1)
+        rule = "a number of 1 or more"
+        check("repetition_penalty", repetition_penalty, rule, lambda x: 1 <= x < math.inf)
+        self.temperature = float(temperature)
+        # The number of most likely tokens to draw from; `None` for all, which are not sorted.
+        self.n_candidates = int(top_k) if top_k else None if top_p is None else _ALL
+        self.top_p = 1.0 if top_p is None else float(top_p)
+        self.repetition_penalty = float(repetition_penalty)
 
     @property
     def draws_by_bins(self) -> bool:
@@ -68,100 +152,93 @@ class SamplingConfig:
 
         Any other setting needs the probability of every token.
         """
-        plain = SamplingConfig(self.temperature, banned=self.banned, stops=self.stops)
-        return self == plain and self.temperature in (0, 1)
+        has_all = self.n_candidates is None and self.repetition_penalty == 1
+        return has_all and self.temperature in (0, 1)
 
-    def make_tensors(self, n_token: int) -> SamplingTensors:
-        """Returns the settings as tensors, for a vocabulary of V tokens, not all of them banned."""
-        is_allowed = np.ones(n_token, bool)
-        is_allowed[list(self.banned)] = False
-        if not is_allowed.any():
-            raise UserError(f"`banned` must leave at least one token. Received: all {n_token}")
-        return SamplingTensors(
-            tf.constant(self.temperature, tf.float32),
-            tf.constant(1.0 if self.top_p is None else self.top_p, tf.float32),
-            tf.constant(self.repetition_penalty, tf.float32),
-            tf.constant(is_allowed),
-            tf.constant(self.stops, tf.int32, shape=(len(self.stops),)),
-        )
+    def choose(self, log_probs: tf.Tensor, uniforms: tf.Tensor, seen: tf.Tensor) -> tf.Tensor:
+        """See `Sampler`; inverts the cumulative distribution."""
+        logits = tf.where(seen, log_probs * self.repetition_penalty, log_probs)
+        greedy = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        scaled = logits / tf.where(self.temperature > 0, self.temperature, 1.0)
+        n_token, n_candidates = logits.shape[-1], self.n_candidates
+        if n_candidates is None:
+            drawn = draw_by_weights(tf.nn.softmax(scaled), uniforms)
+        elif isinstance(n_candidates, int) and n_candidates >= n_token > _N_SORTED_FIRST:
+            draw = functools.partial(_draw_from_nucleus, uniforms=uniforms, top_p=self.top_p)
+            weights = tf.nn.softmax(scaled)
+            first = tf.math.top_k(weights, _N_SORTED_FIRST)
+            drawn = tf.cond(
+                tf.reduce_all(tf.reduce_sum(first.values, axis=-1) >= self.top_p),
+                lambda: draw(*first),
+                lambda: draw(*tf.math.top_k(weights, n_token)),
+            )
+        else:
+            if isinstance(n_candidates, int):  # not the tensor of a SavedModel
+                n_candidates = min(n_candidates, n_token)
+            scaled, tokens = tf.math.top_k(scaled, n_candidates)
+            drawn = _draw_from_nucleus(tf.nn.softmax(scaled), tokens, uniforms, self.top_p)
+        return tf.where(self.temperature > 0, drawn, greedy)
 
+    def choose_by_bins(
+        self,
+        head: tf.Tensor,
+        bins: Sequence[tuple[int, int]],
+        compute_inside: Callable[[int], tf.Tensor],
+        uniforms: tf.Tensor,
+        is_allowed: tf.Tensor,
+    ) -> tf.Tensor:
+        """Draws the tokens (B,) that `choose` draws, up to rounding, mostly from the head alone.
 
-def draw_uniforms(seed: int | tf.Tensor, block: int | tf.Tensor) -> tf.Tensor:
-    """Returns the random numbers of the tokens from `32 * block` on, (32,) float32 in [0, 1).
+        The tokens of a bin follow each other in the cumulative distribution, and together they have
+        the probability of their cluster. So the random number of a row decides between the tokens
+        of bin 0 and the clusters, and only the bin of the cluster that it hits is computed. Greedy
+        decoding computes only bins whose cluster is more likely than the best token found before.
+        The softmax is that of Grave et al. 2017, https://arxiv.org/abs/1609.04309.
 
-    They are the same on every machine: those of Philox (Salmon et al. 2011,
-    https://doi.org/10.1145/2063384.2063405).
-    """
-    key = tf.stack([tf.cast(seed, tf.int64), tf.cast(block, tf.int64)])
-    return tf.random.stateless_uniform((UNIFORMS_PER_BLOCK,), key, alg="philox")
+        Args:
+            head: (B, n_0 + C), the log-probabilities of the tokens of bin 0 and of the C clusters.
+            bins: The first id and the end of bin 0 and of the bin of each cluster.
+            compute_inside: Returns log p(w | bin) of a bin's tokens, (B, n_i), given the bin's
+                index.
+            uniforms: (B,) float32 in [0, 1).
+            is_allowed: (V,) bool, whether each token may be drawn.
+        """
+        head_size = bins[0][1]
+        allowed = [is_allowed[low:high] for low, high in bins]
+        tokens = tf.where(allowed[0], head[:, :head_size], BANNED_LOGIT)
+        clusters = head[:, head_size:]
+        tails = range(1, len(bins))
+        shares = [
+            _compute_share(compute_inside, index, allowed[index], uniforms) for index in tails
+        ]
+        masses = tf.concat([tf.exp(tokens), tf.exp(clusters) * tf.stack(shares, axis=-1)], axis=-1)
+        ends = tf.cumsum(masses, axis=-1)
+        targets = uniforms * ends[:, -1]
+        slots = _find_slots(ends, masses, targets)
+        likeliest = tf.argmax(tokens, axis=-1, output_type=tf.int32)
+        found = _Found(slots, likeliest, tf.reduce_max(tokens, axis=-1))
 
+        def search_bin(index: int, found: _Found) -> _Found:
+            low, slot = bins[index][0], head_size + index - 1
+            logits = head[:, slot, None] + compute_inside(index)
+            logits = tf.where(allowed[index], logits, BANNED_LOGIT)  # (B, n_i)
+            masses = tf.exp(logits)
+            drawn = _find_slots(tf.cumsum(masses, axis=-1), masses, targets - ends[:, slot - 1])
+            likeliest = tf.argmax(logits, axis=-1, output_type=tf.int32)
+            top = tf.reduce_max(logits, axis=-1)
+            return _Found(
+                tf.where(slots == slot, low + drawn, found.drawn),
+                tf.where(top > found.best, low + likeliest, found.likeliest),
+                tf.maximum(top, found.best),
+            )
 
-def penalize(log_probs: tf.Tensor, seen: tf.Tensor, sampling: SamplingTensors) -> tf.Tensor:
-    """Returns log-probabilities (B, V) float32, penalized for tokens seen, without banned tokens.
-
-    `seen` (B, V) bool tells whether the text already contains each token.
-    """
-    penalized = tf.where(seen, log_probs * sampling.repetition_penalty, log_probs)
-    return tf.where(sampling.is_allowed, penalized, BANNED_LOGIT)
-
-
-def choose_tokens(
-    logits: tf.Tensor,
-    uniforms: tf.Tensor,
-    sampling: SamplingTensors,
-    n_candidates: int | None = None,
-) -> tf.Tensor:
-    """Draws a token for each row, (B,) int32, by inverting the cumulative distribution.
-
-    One random number per row, `uniforms` (B,) float32 in [0, 1), is used, so a row's token does not
-    depend on the other rows. `logits` are (B, V) float32. `n_candidates` is the number of most
-    likely tokens to draw from; `None` for all, unsorted, in which case `top_p` is not used.
-    """
-    greedy = tf.argmax(logits, axis=-1, output_type=tf.int32)
-    scaled = logits / tf.where(sampling.temperature > 0, sampling.temperature, 1.0)
-    has_all = isinstance(n_candidates, int) and n_candidates == logits.shape[-1]
-    if n_candidates is None:
-        weights = tf.nn.softmax(scaled)
-        ends = tf.cumsum(weights, axis=-1)
-        drawn = find_slots(ends, weights, uniforms * ends[:, -1])
-    elif has_all and n_candidates > _N_SORTED_FIRST:
-        draw = functools.partial(_draw_from_nucleus, uniforms=uniforms, top_p=sampling.top_p)
-        weights = tf.nn.softmax(scaled)
-        first = tf.math.top_k(weights, _N_SORTED_FIRST)
-        drawn = tf.cond(
-            tf.reduce_all(tf.reduce_sum(first.values, axis=-1) >= sampling.top_p),
-            lambda: draw(*first),
-            lambda: draw(*tf.math.top_k(weights, n_candidates)),
-        )
-    else:
-        scaled, tokens = tf.math.top_k(scaled, n_candidates)
-        drawn = _draw_from_nucleus(tf.nn.softmax(scaled), tokens, uniforms, sampling.top_p)
-    return tf.where(sampling.temperature > 0, drawn, greedy)
-
-
-def _draw_from_nucleus(
-    weights: tf.Tensor, tokens: tf.Tensor, uniforms: tf.Tensor, top_p: tf.Tensor
-) -> tf.Tensor:
-    """Returns a token of each row, (B,) int32, from the first that reach `top_p` together.
-
-    The probabilities `weights`, (B, n) float32, are in decreasing order.
-    """
-    ends = tf.cumsum(weights, axis=-1)
-    weights = tf.where(ends - weights < top_p, weights, 0.0)  # with the token that reaches it
-    ends = tf.cumsum(weights, axis=-1)
-    return tf.gather(tokens, find_slots(ends, weights, uniforms * ends[:, -1]), batch_dims=1)
-
-
-def find_slots(ends: tf.Tensor, weights: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    """Returns the first slot of each row, (B,) int32, that ends beyond the target and has a weight.
-
-    `ends` (B, n) float32 are the cumulative sums of the weights (B, n), `targets` (B,) at most the
-    last of them.
-    """
-    slots = tf.reduce_sum(tf.cast(ends <= targets[:, None], tf.int32), axis=-1)
-    # A target that is rounded up to the total would select a slot beyond the last candidate.
-    last = tf.reduce_max(tf.where(weights > 0, tf.range(tf.shape(weights)[-1]), 0), axis=-1)
-    return tf.minimum(slots, last)
+        for index in tails:
+            slot = head_size + index - 1
+            is_drawn, is_open = slots == slot, head[:, slot] > found.best
+            is_needed = tf.reduce_any(tf.where(self.temperature > 0, is_drawn, is_open))
+            search = functools.partial(search_bin, index, found)
+            found = tf.cond(is_needed, search, functools.partial(_Found, *found))
+        return tf.where(self.temperature > 0, found.drawn, found.likeliest)
 
 
 class _Found(NamedTuple):
@@ -170,64 +247,6 @@ class _Found(NamedTuple):
     drawn: tf.Tensor  # (B,) int32, the token that the random number of the row draws
     likeliest: tf.Tensor  # (B,) int32, the most likely token
     best: tf.Tensor  # (B,) float32, its log-probability
-
-
-def choose_tokens_by_bins(
-    head: tf.Tensor,
-    bins: Sequence[tuple[int, int]],
-    compute_inside: Callable[[int], tf.Tensor],
-    uniforms: tf.Tensor,
-    sampling: SamplingTensors,
-) -> tf.Tensor:
-    """Draws the tokens (B,) that `choose_tokens` draws, up to rounding, mostly from the head alone.
-
-    The tokens of a bin follow each other in the cumulative distribution, and together they have
-    the probability of their cluster. So the random number of a row decides between the tokens of
-    bin 0 and the clusters, and only the bin of the cluster that it hits is computed. Greedy
-    decoding computes only bins whose cluster is more likely than the best token found before. The
-    softmax is that of Grave et al. 2017, https://arxiv.org/abs/1609.04309.
-
-    Args:
-        head: (B, n_0 + C), the log-probabilities of the tokens of bin 0 and of the C clusters.
-        bins: The first id and the end of bin 0 and of the bin of each cluster.
-        compute_inside: Returns log p(w | bin) of a bin's tokens, (B, n_i), given the bin's index.
-        uniforms: (B,) float32 in [0, 1).
-        sampling: The sampling settings; see `SamplingConfig.draws_by_bins`.
-    """
-    head_size = bins[0][1]
-    is_allowed = [sampling.is_allowed[low:high] for low, high in bins]
-    tokens = tf.where(is_allowed[0], head[:, :head_size], BANNED_LOGIT)
-    clusters = head[:, head_size:]
-    tails = range(1, len(bins))
-    shares = [_compute_share(compute_inside, index, is_allowed[index], uniforms) for index in tails]
-    masses = tf.concat([tf.exp(tokens), tf.exp(clusters) * tf.stack(shares, axis=-1)], axis=-1)
-    ends = tf.cumsum(masses, axis=-1)
-    targets = uniforms * ends[:, -1]
-    slots = find_slots(ends, masses, targets)
-    likeliest = tf.argmax(tokens, axis=-1, output_type=tf.int32)
-    found = _Found(slots, likeliest, tf.reduce_max(tokens, axis=-1))
-
-    def search_bin(index: int, found: _Found) -> _Found:
-        low, slot = bins[index][0], head_size + index - 1
-        logits = head[:, slot, None] + compute_inside(index)
-        logits = tf.where(is_allowed[index], logits, BANNED_LOGIT)  # (B, n_i)
-        masses = tf.exp(logits)
-        drawn = find_slots(tf.cumsum(masses, axis=-1), masses, targets - ends[:, slot - 1])
-        likeliest = tf.argmax(logits, axis=-1, output_type=tf.int32)
-        top = tf.reduce_max(logits, axis=-1)
-        return _Found(
-            tf.where(slots == slot, low + drawn, found.drawn),
-            tf.where(top > found.best, low + likeliest, found.likeliest),
-            tf.maximum(top, found.best),
-        )
-
-    for index in tails:
-        slot = head_size + index - 1
-        is_drawn, is_open = slots == slot, head[:, slot] > found.best
-        is_needed = tf.reduce_any(tf.where(sampling.temperature > 0, is_drawn, is_open))
-        search = functools.partial(search_bin, index, found)
-        found = tf.cond(is_needed, search, functools.partial(_Found, *found))
-    return tf.where(sampling.temperature > 0, found.drawn, found.likeliest)
 
 
 def _compute_share(
@@ -242,3 +261,46 @@ def _compute_share(
         lambda: tf.ones_like(uniforms),
         lambda: tf.reduce_sum(tf.where(is_allowed, tf.exp(compute_inside(index)), 0.0), axis=-1),
     )
+
+
+def draw_by_weights(weights: tf.Tensor, uniforms: tf.Tensor) -> tf.Tensor:
+    """Draws a slot of each row, (B,) int32, whose probability is its share of the row's sum.
+
+    `weights` are (B, n) float32, of at least 0, and `uniforms` (B,) float32 in [0, 1).
+    """
+    ends = tf.cumsum(weights, axis=-1)
+    return _find_slots(ends, weights, uniforms * ends[:, -1])
+
+
+def _draw_from_nucleus(
+    weights: tf.Tensor, tokens: tf.Tensor, uniforms: tf.Tensor, top_p: tf.Tensor
+) -> tf.Tensor:
+    """Returns a token of each row, (B,) int32, from the first that reach `top_p` together.
+
+    The probabilities `weights`, (B, n) float32, are in decreasing order.
+    """
+    ends = tf.cumsum(weights, axis=-1)
+    weights = tf.where(ends - weights < top_p, weights, 0.0)  # with the token that reaches it
+    return tf.gather(tokens, draw_by_weights(weights, uniforms), batch_dims=1)
+
+
+def _find_slots(ends: tf.Tensor, weights: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+    """Returns the first slot of each row, (B,) int32, that ends beyond the target and has a weight.
+
+    `ends` (B, n) float32 are the cumulative sums of the weights (B, n), `targets` (B,) at most the
+    last of them.
+    """
+    slots = tf.reduce_sum(tf.cast(ends <= targets[:, None], tf.int32), axis=-1)
+    # A target that is rounded up to the total would select a slot beyond the last candidate.
+    last = tf.reduce_max(tf.where(weights > 0, tf.range(tf.shape(weights)[-1]), 0), axis=-1)
+    return tf.minimum(slots, last)
+
+
+def draw_uniforms(seed: int | tf.Tensor, block: int | tf.Tensor) -> tf.Tensor:
+    """Returns the random numbers of the tokens from `32 * block` on, (32,) float32 in [0, 1).
+
+    They are the same on every machine: those of Philox (Salmon et al. 2011,
+    https://doi.org/10.1145/2063384.2063405).
+    """
+    key = tf.stack([tf.cast(seed, tf.int64), tf.cast(block, tf.int64)])
+    return tf.random.stateless_uniform((UNIFORMS_PER_BLOCK,), key, alg="philox")

@@ -3,8 +3,8 @@
 import codecs
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -12,13 +12,19 @@ import tensorflow as tf
 from txl_tf.config import MAX_SAMPLING_SEED
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, check_integer
-from txl_tf.generation.generator import Generator
-from txl_tf.generation.sampling import UNIFORMS_PER_BLOCK, SamplingConfig, draw_uniforms
-from txl_tf.generation.stops import StopFinder, Stops
-from txl_tf.generation.text_encoder import TextEncoder
-from txl_tf.generation.token_loop import LoopState, join_rows
+from txl_tf.generation.generator import TOKENS_PER_CALL, Generator
+from txl_tf.generation.sampling import (
+    UNIFORMS_PER_BLOCK,
+    Sampler,
+    SamplingOptions,
+    StandardSampler,
+    draw_uniforms,
+)
+from txl_tf.generation.stops import StopFinder
+from txl_tf.generation.text_encoder import TextEncoder, check_list
+from txl_tf.generation.token_loop import LoopState
+from txl_tf.models.cached_model import CachedState
 
-_TOKENS_PER_CALL = UNIFORMS_PER_BLOCK  # the tokens do not depend on how calls are split
 _N_CONTEXT = 16  # ids before the new ones that are decoded together with them
 
 
@@ -40,43 +46,76 @@ class Session:
 
     Args:
         generator: The generator.
-        prompts: The ids of each prompt, (n,) int32, not empty.
-        sampling: The sampling settings.
-        seeds: A seed for each text; no text depends on the others of the batch.
-        vocabularies: The vocabulary of each text; `None` for a text given as ids.
-        stops: The stops that end a text; `None` for none but the tokens in `sampling`.
+        vocabulary: The vocabulary; `None` if only ids can be used.
+        prompts: Texts of at least one token, or their ids.
+        seed: See `SamplingOptions`, as for the following arguments.
+        sampler: The rule by which tokens are drawn; `None` for a `StandardSampler`.
+        banned: Symbols and texts of one token.
+        stops: Symbols and texts.
+        **settings: The arguments of `StandardSampler`.
 
     Raises:
-        UserError: If there is no prompt, a prompt is empty, or a seed is out of range.
+        UserError: If a prompt is empty or cannot be encoded, or an option is wrong.
     """
 
     def __init__(
         self,
         generator: Generator,
-        prompts: Sequence[np.ndarray],
-        sampling: SamplingConfig,
-        seeds: Sequence[int],
+        vocabulary: Vocabulary | None,
+        prompts: str | bytes | Sequence[str | bytes | np.ndarray],
         *,
-        vocabularies: Sequence[Vocabulary | None] | None = None,
-        stops: Stops | None = None,
+        seed: int | Sequence[int] = 0,
+        sampler: Sampler | None = None,
+        banned: str | Iterable[str] | None = None,
+        stops: str | Iterable[str] = (),
+        **settings: Any,
     ):
-        for seed in seeds:
-            check_integer("seed", seed, 0, MAX_SAMPLING_SEED)
-        self._loop, self._state = generator.begin(prompts, sampling)
-        self._mem_len = generator.cached.span.mem_len
-        self._n_token = generator.cached.model.config.n_token
-        self._sampling = sampling.make_tensors(self._n_token)
-        self._prompts = prompts
-        self._vocabularies = vocabularies or [None] * len(prompts)
-        self._stops = stops
-        self._finders = [StopFinder(stops, int(prompt[-1])) for prompt in prompts] if stops else []
-        self._seeds = seeds
-        self._n_uniforms = [0] * len(prompts)  # random numbers that each text has used
+        # 1) The prompts.
+        if not isinstance(prompts, str | bytes):
+            check_list("prompts", prompts)
+        prompts = [prompts] if isinstance(prompts, str | bytes) else list(prompts)
+        self._n_token = n_token = generator.cached.model.config.n_token
+        encoder = TextEncoder(vocabulary, n_token)
+        self._prompts = [encoder.encode(prompt) for prompt in prompts]
+        if not prompts:
+            raise UserError("`prompts` must hold at least one prompt. Received: none")
+        if not all(map(len, self._prompts)):
+            raise UserError("`prompt` must hold at least one token. Received: an empty text")
+        self._vocabularies = [vocabulary if isinstance(p, str | bytes) else None for p in prompts]
         self._drawn = [np.zeros(0, np.int32) for _ in prompts]
-        # For each ended text, its state before its last call and its tokens since then. Its row is
-        # still computed with the batch, with tokens that do not belong to it.
-        self._ended: dict[int, tuple[LoopState, np.ndarray]] = {}
+        # 2) What is drawn, and where it ends.
+        self._seeds = list(seed) if isinstance(seed, Iterable) else [seed] * len(prompts)
+        if len(self._seeds) != len(prompts):
+            received = len(self._seeds)
+            raise UserError(f"`seed` must be one seed, or {len(prompts)}. Received: {received}")
+        for each in self._seeds:
+            check_integer("seed", each, 0, MAX_SAMPLING_SEED)
+        self._n_uniforms = [0] * len(prompts)  # random numbers that each text has used
+        if unknown := settings.keys() - SamplingOptions.__optional_keys__:
+            rule = ", ".join(SamplingOptions.__annotations__)
+            raise UserError(f"options must be among {rule}. Received: {unknown.pop()}")
+        if sampler is None:
+            sampler = StandardSampler(**settings)
+        elif not isinstance(sampler, Sampler):
+            raise UserError(f"`sampler` must be a Sampler. Received: {sampler!r}")
+        elif settings:
+            raise UserError(f"`{next(iter(settings))}` has no effect with `sampler`")
+        is_allowed, is_stop = np.ones(n_token, bool), np.zeros(n_token, bool)
+        is_allowed[encoder.find_banned(banned)] = False
+        if not is_allowed.any():
+            raise UserError(f"`banned` must leave at least one token. Received: all {n_token}")
+        self._stops = encoder.make_stops(stops)
+        if self._stops:
+            is_stop[list(self._stops.ids)] = True
+        self._draw = generator.compile_draw(sampler, is_allowed, is_stop)
         self._costs: list[float] = []  # seconds per token of the first 5 and the last 4 calls
+        # 3) What has been read.
+        self._generator = generator
+        self._n_read = [0] * len(prompts)  # ids of each text that are read in segments
+        self._state_read: CachedState | None = None  # after these
+        self._state: LoopState  # after all
+        self._read_added()
+        self._finders = self._make_finders()
 
     def __repr__(self) -> str:
         n_texts, n_ended = len(self._prompts), int(self.ended.sum())
@@ -114,7 +153,8 @@ class Session:
     @property
     def n_in_memory(self) -> list[int]:
         """The number of tokens of each text that the memory holds: its last ones."""
-        return [min(len(ids), self._mem_len) for ids in self.ids]
+        mem_len = self._generator.cached.span.mem_len
+        return [min(len(ids), mem_len) for ids in self.ids]
 
     @property
     def speeds(self) -> Speeds | None:
@@ -150,20 +190,21 @@ class Session:
     def draw_pieces(self, max_new_tokens: int, *, resume: bool = True) -> Iterator[None]:
         """Draws like `draw`, up to 32 tokens per iteration: `added` grows with each of them."""
         check_integer("max_new_tokens", max_new_tokens, 0)
-        if resume and max_new_tokens:
-            self._resume()
+        if resume and max_new_tokens and self.ended.any():
+            self._read_added()
         n_left = int(max_new_tokens)
         while n_left > 0 and not self.ended.all():
-            count = min(n_left, _TOKENS_PER_CALL)
-            began, before, had_ended = time.perf_counter(), self._state, self.ended
+            count = min(n_left, TOKENS_PER_CALL)
+            began, had_ended = time.perf_counter(), self.ended
             rows = zip(self._seeds, self._n_uniforms, strict=True)
             uniforms = tf.stack([_draw_uniforms(*row) for row in rows], axis=1)
-            tokens, self._state = self._loop.draw(
-                before, uniforms, tf.constant(count), self._sampling
-            )
+            tokens, self._state = self._draw(self._state, uniforms, tf.constant(count))
             drawn = tokens.numpy()[:count].T  # with -1 after the end of a text
+            has_ended = self.ended
             for row in np.flatnonzero(~had_ended).tolist():
-                self._add(row, drawn[row][drawn[row] >= 0], before)
+                has_ended[row] |= self._add(row, drawn[row][drawn[row] >= 0])
+            # An ended row is still computed with the batch, until `_read_added` reads its text.
+            self._state = self._state._replace(is_done=tf.constant(has_ended))
             n_drawn = int((drawn >= 0).sum(axis=1).max())
             self._costs.append((time.perf_counter() - began) / n_drawn)
             del self._costs[5:-4]
@@ -181,14 +222,10 @@ class Session:
         if isinstance(text, str | bytes) and None in self._vocabularies:
             raise UserError("a prompt was given as ids: pass ids, not text")
         encoded = [TextEncoder(v, self._n_token).encode(text) for v in self._vocabularies]
-        self._resume()
-        rows = []
         for row, ids in enumerate(encoded):
-            rows.append(self._replay(self._state.take_row(row), ids))
             self._drawn[row] = np.concatenate([self._drawn[row], ids])
-            if self._stops:
-                self._finders[row] = StopFinder(self._stops, int(self.ids[row][-1]))
-        self._state = join_rows(rows)
+        self._read_added()
+        self._finders = self._make_finders()
 
     def stream(self, max_new_tokens: int) -> Iterator[str]:
         """Draws like `draw` for a single text, and yields the added text while it is generated.
@@ -201,37 +238,32 @@ class Session:
             yield text[n_shown:]
             n_shown = len(text)
 
-    def _add(self, row: int, new: np.ndarray, before: LoopState) -> None:
-        """Adds the tokens (k,) int32 of a call to a text, up to a stop, which ends the text."""
+    def _add(self, row: int, new: np.ndarray) -> bool:
+        """Adds the tokens (k,) int32 of a call to a text, up to a stop; returns if there is one."""
         end = self._finders[row].find_end(new) if self._finders else None
-        self._n_uniforms[row] += len(new)
+        n_used = len(new)
         if end is not None:
-            self._n_uniforms[row] += end.n_kept + (len(end.rest) > 0) - len(new)
+            n_used = end.n_kept + (len(end.rest) > 0)
             new = np.concatenate([new[: end.n_kept], end.rest])
+        self._n_uniforms[row] += n_used
         self._drawn[row] = np.concatenate([self._drawn[row], new])
-        if end is not None or self.ended[row]:
-            self._ended[row] = (before.take_row(row), new)
-            is_row = tf.range(len(self._prompts)) == row
-            self._state = self._state._replace(is_done=self._state.is_done | is_row)
+        return end is not None
 
-    def _resume(self) -> None:
-        """Lets texts that have ended continue after their end."""
-        if not self._ended:
-            return
-        rows = [self._state.take_row(row) for row in range(len(self._prompts))]
-        for row, (state, ids) in self._ended.items():
-            rows[row] = self._replay(state, ids)
-        self._state = join_rows(rows)
-        self._ended = {}
+    def _read_added(self) -> None:
+        """Reads the tokens added since the last time, after which all texts can continue.
 
-    def _replay(self, state: LoopState, ids: np.ndarray) -> LoopState:
-        """Returns the state of one row after further tokens, (n,) int32, which end no text."""
-        for start in range(0, len(ids), _TOKENS_PER_CALL):
-            part = ids[start : start + _TOKENS_PER_CALL]
-            padded = np.pad(part, (0, _TOKENS_PER_CALL - len(part)))[:, None]
-            count = tf.constant(len(part))
-            state = self._loop.replay(state, tf.constant(padded), count, self._sampling)
-        return state._replace(is_done=tf.constant([False]))
+        The loop has read on after the end of some, and its memory has lost what that overwrote.
+        """
+        texts, n_token = self.ids, self._n_token
+        added = [ids[n:] for ids, n in zip(texts, self._n_read, strict=True)]
+        self._state_read = self._generator.read(added, self._state_read)
+        self._n_read = [len(ids) for ids in texts]
+        seen = np.array([np.bincount(ids, minlength=n_token) > 0 for ids in texts])
+        self._state = self._generator.loop.begin(self._state_read, tf.constant(seen))
+
+    def _make_finders(self) -> list[StopFinder]:
+        stops = self._stops
+        return [StopFinder(stops, int(ids[-1])) for ids in self.ids] if stops else []
 
 
 def decode_added(vocabulary: Vocabulary, before: np.ndarray, ids: np.ndarray) -> str:

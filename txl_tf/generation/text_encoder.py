@@ -78,6 +78,14 @@ class TextEncoder:
                 return found
         raise UserError(f"{symbol!r} is neither a symbol of the vocabulary nor a text of one token")
 
+    def find_banned(self, banned: str | Iterable[str] | None) -> list[int]:
+        """Returns the ids of symbols and texts of one token; of the unknown symbol for `None`."""
+        if banned is None:
+            unknown = self._vocabulary.unknown if self._vocabulary else None
+            banned = unknown or ()
+        check_list("banned", banned, has_order=False)
+        return [self.find_id(each) for each in ([banned] if isinstance(banned, str) else banned)]
+
     def _get_vocabulary(self) -> Vocabulary:
         if self._vocabulary is None:
             raise UserError("the run has no vocabulary: pass ids, not text")

@@ -116,12 +116,11 @@ class ModelService:
         # XLA compiles a loop for each combination of these and keeps it until the process ends.
         is_plain = request.temperature in (0, 1) and request.repetition_penalty == 1
         top_k = min(request.top_k, self.lm.config.n_token)
-        sizes = (len(request.rows), top_k, len(request.stop))
-        program = (*sizes, request.top_p == 1, is_plain)
+        program = (len(request.rows), top_k, request.top_p == 1, is_plain)
         if program not in self._programs and len(self._programs) >= _MAX_PROGRAMS:
             raise UserError(
                 f"the server keeps {_MAX_PROGRAMS} compiled programs, and this request needs "
-                "another one: use a number of prompts, stops and `top_k` of earlier requests"
+                "another one: use a number of prompts and `top_k` of earlier requests"
             )
         texts = ServedTexts(self.lm, request)
         self._programs.add(program)
