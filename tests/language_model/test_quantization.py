@@ -99,7 +99,7 @@ def test_the_loop_reads_what_segments_read(name, dtype, n_texts, is_compiled):
 
     @tf.function(jit_compile=is_compiled, autograph=False)
     def read(tokens, state):
-        return loop.read(tokens, state, sampling, loop.make_product(state)(state))
+        return loop.read(tokens, state, loop.make_product(state)(state))
 
     is_rounded = dtype == "bfloat16" or (is_compiled and n_texts == 1)  # to bfloat16
     for step in range(texts.shape[1]):

@@ -10,7 +10,7 @@ from keras import ops
 from txl_tf.generation.sampling import BANNED_LOGIT, Sampler
 from txl_tf.layers.attention import add_bias, compute_weights
 from txl_tf.layers.fused.for_xla import matmul_rows
-from txl_tf.layers.packed_kernel import Multiply, restore_kernels
+from txl_tf.layers.packed_kernel import Multiply, PackedKernel, restore_kernels
 from txl_tf.models.cached_model import CachedModel, CachedState
 from txl_tf.models.compilation import has_accelerator
 from txl_tf.models.quantization import multiply_rows
@@ -127,7 +127,7 @@ class TokenLoop:
             return step + 1, tokens, self.read(drawn, state, multiply)._replace(is_done=is_done)
 
         # Before the loop: kernels that are restored, and the weights of the head, which are a copy.
-        find_product = self._make_product(state)
+        find_product = self.make_product(state)
         bins = model.softmax.get_bin_weights(model.embedding) if by_bins else [None]
         head_weights = bins[0]
         _, tokens, state = tf.while_loop(continues, draw, (tf.constant(0), tokens, state))
@@ -153,7 +153,9 @@ class TokenLoop:
         bins = self.cached.model.config.bins
         return sampler.choose_by_bins(head, bins, compute_inside, uniforms, is_allowed)
 
-    def read(self, tokens: tf.Tensor, state: LoopState, multiply: Multiply) -> LoopState:
+    def read(
+        self, tokens: tf.Tensor, state: LoopState, multiply: Multiply = PackedKernel.multiply
+    ) -> LoopState:
         """Reads one token of each text, (B,) int32, and returns the new state."""
         model, slot, mask = self.cached.model, state.next_slot, self._make_mask(state)
         n_heads, d_head = model.config.n_head, model.config.d_head
@@ -214,7 +216,7 @@ class TokenLoop:
         # but XLA pads the operand of such a slice.
         return tf.roll(scores, slot + 1, axis=-1)[:, :, None]
 
-    def _make_product(self, state: LoopState) -> Callable[[LoopState], Multiply]:
+    def make_product(self, state: LoopState) -> Callable[[LoopState], Multiply]:
         """Returns the function that tells how a step multiplies with packed kernels.
 
         It must be made outside of the loop: for many rows, kernels are restored once, before it.
