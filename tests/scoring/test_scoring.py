@@ -76,7 +76,7 @@ def test_what_shares_a_batch_changes_no_score(span, is_masked):
 @pytest.mark.parametrize("span", slow_after(1, [SPANS[4], SPANS[1]]), ids=str)
 def test_texts_no_longer_than_the_memory_are_read_at_once(span):
     scorer = make_scorer(span, tgt_len=3, batch_size=2)
-    texts = make_texts((6, 4, span.mem_len, span.mem_len + 1))
+    texts = make_texts((6, 5, span.mem_len, span.mem_len + 1))
     found = score_all(scorer, texts)
     for text, nats in zip(texts, found, strict=True):
         expected = read_in_one_row(span, text, 3, is_masked=True)
@@ -101,9 +101,9 @@ def traced(monkeypatch):
     """An entry for each step that readers would trace and compile; nothing is computed."""
     steps = []
 
-    def compile_nothing(reader, cached):
-        steps.append(cached)
-        return lambda ids, state, **_: (tf.zeros(ids.shape), state)
+    def compile_nothing(reader, cached, tensors):
+        steps.append(tensors)
+        return lambda ids, targets, state, *_: (tf.zeros(ids.shape), state)
 
     monkeypatch.setattr(FrozenReader, "_compile", compile_nothing)
     return steps

@@ -111,10 +111,11 @@ def _score_last_targets(
     targets: tf.Tensor,
     state: Any,
     counts: tf.Tensor,
+    document_starts: tf.Tensor | None,
     begins: tf.Tensor,
 ) -> tuple[tf.Tensor, Any]:
     """Returns -log p of the last target of each row alone, (B,) float32, and the new state."""
-    _, state = cached.read(ids, clear_rows(state, begins), counts)
+    _, state = cached.read(ids, clear_rows(state, begins), counts, document_starts)
     targets = tf.gather(targets, counts[:, None] - 1, axis=1, batch_dims=1)
     nats = cached.model.nll(state.last[:, None], targets, temperature=cached.temperature)
     return nats[:, 0], state

@@ -96,11 +96,12 @@ def _score_greedily(
     targets: tf.Tensor,
     state: Any,
     counts: tf.Tensor,
+    document_starts: tf.Tensor | None,
     begins: tf.Tensor,
 ) -> tuple[tuple[tf.Tensor, tf.Tensor], Any]:
     """Returns -log p of each target, and the most likely token in its place, (B, T) int32."""
     model = cached.model
-    hidden, state = cached.read(ids, clear_rows(state, begins), counts)
+    hidden, state = cached.read(ids, clear_rows(state, begins), counts, document_starts)
 
     def choose(states: tf.Tensor) -> tf.Tensor:
         return tf.argmax(model.log_probs(states[:, None])[:, 0], -1, tf.int32)

@@ -66,7 +66,7 @@ class TextScorer:
         def make_text(name: TextName | None) -> Text:
             return Text(name, vocabulary, keep_tokens and name is not None)
 
-        before = TextChunk(np.asarray(prefix, np.int32), None, None, (0, 0), None)
+        before = [TextChunk(np.asarray(prefix, np.int32), None, None, (0, 0), None)]
         waiting = iter(streams)
         opened: deque[TextStream] = deque()  # in order, while their scores are not all yielded
         rows: list[TextStream | None] = [None] * self._batch_size
@@ -75,7 +75,8 @@ class TextScorer:
         while True:
             # 1) Rows without a stream take the next ones.
             while None in rows and (chunks := next(waiting, None)) is not None:
-                opened.append(TextStream(chain([before], chunks), make_text, self._n_ahead))
+                chunks = chain(before if len(prefix) else [], chunks)
+                opened.append(TextStream(chunks, make_text, self._n_ahead))
                 if not opened[-1].is_done:
                     rows[rows.index(None)] = opened[-1]
                 yield from _pop_scores(opened)
@@ -139,26 +140,22 @@ class Scorer(TextScorer):
         mask_empty_memory: bool = True,
         jit: str = "auto",
     ):
-        # One row uses the cores badly. Longer segments have larger products, but also more keys
-        # that most queries do not see: here at most a sixth.
-        self._tgt_len_alone = tgt_len = config.tgt_len
+        self._single_len = config.tgt_len
         if config.same_length:
-            self._tgt_len_alone = max(tgt_len, min(4 * tgt_len, config.mem_len // 6))
+            # One row uses the cores badly. Longer segments have larger products, but also more keys
+            # that most queries do not see: at most a sixth.
+            self._single_len = max(config.tgt_len, min(4 * config.tgt_len, config.mem_len // 6))
         reader = FrozenReader(
-            model,
-            config,
-            max_len=self._tgt_len_alone,
-            mask_empty_memory=mask_empty_memory,
-            jit=jit,
+            model, config, max_len=self._single_len, mask_empty_memory=mask_empty_memory, jit=jit
         )
-        super().__init__(reader, tgt_len, batch_size=batch_size)
-        self._n_ahead = max(self._tgt_len_alone, self._limit_whole(1))
+        super().__init__(reader, config.tgt_len, batch_size=batch_size)
+        self._n_ahead = max(self._single_len, self._limit_whole(1))
 
     def _choose_shape(self, streams: Sequence[TextStream]) -> tuple[int, int, bool]:
-        """Returns one of few shapes, each of which is compiled.
+        """Returns one of few shapes, each of which is compiled; see `TextScorer`.
 
-        B is 1, 4, 16, ... or the batch size. Streams that end within the segment are read in one of
-        8, 32, 128, ..., T, 2 T, 4 T, ... tokens.
+        B is 1, 4, 16, ..., or the batch size. T is that of the config or, for streams that end
+        within the segment, 8, 32, 128, ..., T, 2 T, 4 T, ...
         """
         n_rows = _round_up(len(streams), 1, self._batch_size)
         counts = [stream.n_inputs for stream in streams]
@@ -166,12 +163,21 @@ class Scorer(TextScorer):
             whole_len = _round_up(max(counts), 8, self._tgt_len)
             while whole_len < max(counts):
                 whole_len *= 2
-            # More than T are worth it if at most half of them are padding.
-            is_full = 2 * sum(counts) >= n_rows * whole_len
-            if whole_len <= self._tgt_len or (is_full and whole_len <= self._limit_whole(n_rows)):
-                is_first = whole_len <= self.reader.cached.max_len_without_memory
-                return n_rows, whole_len, not is_first
-        return n_rows, self._tgt_len_alone if n_rows == 1 else self._tgt_len, True
+            if whole_len <= self._tgt_len or self._is_worth_padding(counts, n_rows, whole_len):
+                return n_rows, whole_len, whole_len > self.reader.cached.max_len_without_memory
+        return n_rows, self._single_len if n_rows == 1 else self._tgt_len, True
+
+    def _is_worth_padding(self, counts: Sequence[int], n_rows: int, whole_len: int) -> bool:
+        """Returns whether one segment of more than T is faster than several that read the memory.
+
+        The kernels of a layer cost a query about as much as 2 D keys.
+        """
+        cached, tgt_len = self.reader.cached, self._tgt_len
+        dense = 2 * cached.model.config.d_model
+        n_segments = sum(-(-count // tgt_len) for count in counts)
+        in_one = n_rows * whole_len * (dense + whole_len)
+        in_several = n_segments * tgt_len * (dense + cached.span.mem_len + tgt_len)
+        return whole_len <= self._limit_whole(n_rows) and in_one <= in_several
 
     def _limit_whole(self, n_rows: int) -> int:
         """Returns the largest number of tokens to read at once without memory."""
@@ -206,7 +212,8 @@ def _make_segment(rows: Sequence[TextStream | None], tgt_len: int) -> Segment:
 def _pop_scores(opened: deque[TextStream]) -> Iterator[tuple[TextName, TextTotals]]:
     """Yields the scores of the first streams, and leaves out those that have no more."""
     while opened:
-        yield from opened[0].pop_scores()
+        while opened[0].scores:
+            yield opened[0].scores.popleft()
         if not opened[0].is_done:
             return
         opened.popleft()

@@ -118,7 +118,7 @@ class FrozenReader:
         self._memoryless = self.cached.without_memory()
         self._jit = jit
         self._score = score
-        # The steps, by use of the memory, shape of the segment and names of its arrays.
+        # The steps, by use of the memory, shape of the segment and what is `None` in it.
         self.functions: Recent[tuple[Any, ...], Any] = Recent(MOST_STEPS)
 
     def begin(self) -> None:
@@ -133,21 +133,23 @@ class FrozenReader:
             before = cached.initial_state(len(segment.ids))
         elif segment.sources is not None:
             before = tf.nest.map_structure(lambda rows: tf.gather(rows, segment.sources), state)
-        names = ["ids", "targets", "counts", "document_starts"]
-        if segment.counts is not None:
-            names.append("begins")
-        elif state is not None and segment.begins.any():
+        begins: np.ndarray | None = segment.begins
+        if segment.counts is None:
             # Lanes rarely begin: to clear rows here costs less than to compile a second step.
-            before = clear_rows(before, segment.begins)
-        arrays = {name: getattr(segment, name) for name in names}
-        tensors = {name: tf.constant(a) for name, a in arrays.items() if a is not None}
-        key = (segment.uses_memory, segment.ids.shape, *tensors)
-        step = self.functions.get_or_make(key, lambda: self._compile(cached))
-        results, after = step(state=before, **tensors)
+            if state is not None and segment.begins.any():
+                before = clear_rows(before, segment.begins)
+            begins = None
+        arrays = (segment.ids, segment.targets, segment.counts, segment.document_starts, begins)
+        ids, targets, *others = (None if array is None else tf.constant(array) for array in arrays)
+        tensors = (ids, targets, before, *others)
+        key = (segment.uses_memory, segment.ids.shape, *(tensor is None for tensor in others))
+        step = self.functions.get_or_make(key, lambda: self._compile(cached, tensors))
+        results, after = step(*tensors)
         results = tf.nest.map_structure(lambda result: result.numpy(), results)
         return results, after if segment.uses_memory else state
 
-    def _compile(self, cached: SegmentReader) -> Any:
-        """Returns a step, which is traced for one shape alone."""
+    def _compile(self, cached: SegmentReader, tensors: tuple[Any, ...]) -> Any:
         score = functools.partial(self._score, cached)
-        return compile_function(score, self._jit, cached.model.compute_dtype)
+        function = compile_function(score, self._jit, cached.model.compute_dtype)
+        # A concrete function is called faster, and never traced again.
+        return function.get_concrete_function(*tensors)

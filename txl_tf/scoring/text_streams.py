@@ -1,7 +1,7 @@
 """Texts while they are scored: the streams that the rows of a batch read, one after another."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -34,10 +34,11 @@ class Text:
         self._totals += TextTotals(0.0, 0, None, 0, chunk.n_bytes, chunk.n_words)
 
     def read(self, ids: np.ndarray, nats: np.ndarray) -> None:
-        """Adds the losses of the next ids; there are none for a first token without context."""
+        """Adds the next ids and their losses; a first token without context has none."""
         self.n_missing -= len(ids)
-        self._totals += TextTotals(**vars(sum_losses(nats, ids[: len(nats)], self._vocabulary)))
-        if len(nats) < len(ids):
+        if len(nats):
+            self._totals += TextTotals(**vars(sum_losses(nats, ids, self._vocabulary)))
+        elif len(ids):
             n_bytes, n_words = self._first
             self._totals += TextTotals(0.0, 0, None, 0, -n_bytes, -n_words)
         if self._keep_tokens:
@@ -66,7 +67,7 @@ class TextStream:
             of them unless the chunks have ended.
         is_ended: Whether these are all.
         is_fresh: Whether nothing has been read.
-        scores: The names and scores of the texts that were read, for the caller to take.
+        scores: The names and scores of texts whose losses are all there, for the caller to pop.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class TextStream:
         self._chunks = iter(chunks)
         self._make_text = make_text
         self._n_ahead = n_ahead
-        self._texts = deque([make_text(None)])  # those that lack losses
+        self._texts: deque[Text] = deque()  # those that lack losses
         self._fill()
         self._give(self.ids[:1], np.zeros(0, np.float32))  # it has no context
 
@@ -104,17 +105,12 @@ class TextStream:
         self._fill()
         self._give(targets, nats)
 
-    def pop_scores(self) -> Iterator[tuple[TextName, TextTotals]]:
-        """Yields the names and scores of texts that were read since the last call."""
-        while self.scores:
-            yield self.scores.popleft()
-
     def _fill(self) -> None:
         """Takes chunks until more than a segment and its last target are known."""
         n_wanted = self._n_ahead + 2
         held, n_held = [self.ids], len(self.ids)
         while n_held < n_wanted and (chunk := next(self._chunks, None)) is not None:
-            if chunk.begins is not None:
+            if chunk.begins is not None or not self._texts:
                 self._texts.append(self._make_text(chunk.begins))
             self._texts[-1].extend(chunk)
             held.append(chunk.ids)
