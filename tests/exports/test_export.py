@@ -14,6 +14,7 @@ from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.exports.saved_model_scorer import SavedModelScorer
 from txl_tf.models.cached_model import CachedModel
+from txl_tf.scoring.text_chunks import TextChunk, TextName
 
 TEXTS = ["the cat sat on the mat\na cat", "", "the", "a cat sat\n" * 9, "the mat"]
 TGT_LEN = 5
@@ -98,6 +99,15 @@ def test_ids_have_the_losses_of_the_live_model(exported):
         expected = exported.score_live(WORDS.encode(text))
         np.testing.assert_allclose(row[: len(expected)], expected, **SAME)
         assert not row[len(expected) :].any()
+
+
+def test_a_scorer_of_the_folder_has_the_losses_of_the_live_model(exported):
+    """Of texts of 0 to 6 segments, two at a time, of which the last ones go on alone."""
+    texts = [WORDS.encode(text) for text in TEXTS]
+    streams = [[TextChunk(ids, None, None, (0, 0), TextName("", 1))] for ids in texts]
+    scores = SavedModelScorer(exported.folder, batch_size=2).score(streams)
+    for ids, (_, score) in zip(texts, scores, strict=True):
+        np.testing.assert_allclose(score.nats, exported.score_live(ids)[1:], **SAME)
 
 
 def read_steps(exported, texts, memory, *, tgt_len, reset=None):

@@ -14,7 +14,7 @@ from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.language_model import LanguageModel
 from txl_tf.models.cached_model import CachedModel
-from txl_tf.scoring import segment_loop, text_streams
+from txl_tf.scoring import segment_loop
 from txl_tf.scoring.scorer import Scorer
 from txl_tf.scoring.segment_loop import FrozenReader
 from txl_tf.scoring.text_chunks import TextChunk, TextName, split_texts
@@ -76,7 +76,7 @@ def test_what_shares_a_batch_changes_no_score(span, is_masked):
 @pytest.mark.parametrize("span", slow_after(1, [SPANS[4], SPANS[1]]), ids=str)
 def test_texts_no_longer_than_the_memory_are_read_at_once(span):
     scorer = make_scorer(span, tgt_len=3, batch_size=2)
-    texts = make_texts((6, 4, span.mem_len, span.mem_len + 1))
+    texts = make_texts((6, 5, span.mem_len, span.mem_len + 1))
     found = score_all(scorer, texts)
     for text, nats in zip(texts, found, strict=True):
         expected = read_in_one_row(span, text, 3, is_masked=True)
@@ -98,15 +98,15 @@ def test_the_batch_size_does_not_change_a_score(batch_size, jit):
 
 @pytest.fixture
 def traced(monkeypatch):
-    """The shapes for which readers would trace and compile a step; nothing is computed."""
-    shapes = []
+    """An entry for each step that readers would trace and compile; nothing is computed."""
+    steps = []
 
-    def trace_nothing(reader, cached, tensors, state):
-        shapes.append(tuple(tensors["ids"].shape))
-        return lambda tensors, state: (tf.zeros(tensors["ids"].shape), state)
+    def compile_nothing(reader, cached, tensors):
+        steps.append(tensors)
+        return lambda ids, targets, state, *_: (tf.zeros(ids.shape), state)
 
-    monkeypatch.setattr(FrozenReader, "_compile", trace_nothing)
-    return shapes
+    monkeypatch.setattr(FrozenReader, "_compile", compile_nothing)
+    return steps
 
 
 def test_texts_of_200_lengths_need_few_steps(traced):
@@ -153,14 +153,13 @@ def test_the_segments_of_a_text_are_one_pass(tgt_len):
     np.testing.assert_allclose(nats, read_in_one_row(span, text, 96, is_masked=True), **SAME)
 
 
-def test_few_texts_are_read_in_longer_segments():
-    """M is 66: 11 tokens at a time instead of 5, of up to 29 texts."""
+def test_a_single_text_is_read_in_longer_segments():
+    """M is 66: 11 tokens at a time instead of 5."""
     span = AttentionSpan(66, same_length=True)
-    scorer = make_scorer(span, batch_size=1)
     (text,) = make_texts((97,))
     counts = []
-    (nats,) = score_all(scorer, [text], report=counts.append)
-    assert counts == [12, *[11] * 7, 8]  # with the first token
+    (nats,) = score_all(make_scorer(span), [text], report=counts.append)
+    assert counts == [*[11] * 8, 8]
     np.testing.assert_allclose(nats, read_in_one_row(span, text, 5, is_masked=True), **SAME)
 
 
@@ -173,9 +172,8 @@ def test_the_parts_that_a_text_comes_in_do_not_change_its_score():
     np.testing.assert_array_equal(score.ids, text)
 
 
-def test_a_text_without_end_is_taken_as_it_is_read(monkeypatch):
-    """So many ids are read ahead, and what is left of a part."""
-    monkeypatch.setattr(text_streams, "_N_AHEAD", 53)
+def test_a_text_without_end_is_taken_as_it_is_read():
+    """Two ids more than a segment of 7 tell whether the text goes on; parts are taken whole."""
     taken = done = 0
 
     def iterate_parts():
@@ -187,10 +185,10 @@ def test_a_text_without_end_is_taken_as_it_is_read(monkeypatch):
     class FarEnoughError(Exception):
         pass
 
-    def report(n_ids):
+    def report(n_tokens):
         nonlocal done
-        done += n_ids
-        assert taken - done <= 53 + 11
+        done += n_tokens
+        assert taken - done <= 7 + 2 + 11
         if done > 300:
             raise FarEnoughError
 

@@ -50,20 +50,20 @@ class SavedModelScorer(TextScorer):
             self.vocabulary = Vocabulary.from_json(described)
             if self.vocabulary.level not in CHARACTER_LEVELS:
                 import tensorflow_text  # noqa: F401  registers operations in the SavedModel
-            reader = _SavedModelReader(folder)
-        # The first segment of a stream takes the first token, too, which has no loss.
-        super().__init__(reader, tgt_len, batch_size=batch_size, first_len=tgt_len - 1)
+            reader = _SavedModelReader(folder, float(info["temperature"]))
+        super().__init__(reader, tgt_len, batch_size=batch_size)
 
 
 class _SavedModelReader:
-    """The reader of a SavedModel, which scores the tokens that it is given."""
+    """The reader of a SavedModel, whose signature scores the tokens that it is given."""
 
     dynamic = None
 
-    def __init__(self, folder: str):
+    def __init__(self, folder: str, temperature: float):
         self._model = tf.saved_model.load(folder)  # its functions need it to stay alive
         self._step = self._model.signatures["step"]
         self._initial_memory = self._model.signatures["initial_memory"]
+        self._temperature = temperature
 
     def begin(self) -> None:
         """Does nothing: the weights never change."""
@@ -71,29 +71,27 @@ class _SavedModelReader:
     def read(self, segment: Segment, state: Any) -> tuple[np.ndarray, Any]:
         """Reads a segment; see `Reader`."""
         assert segment.counts is not None  # streams have them
-        n_rows, is_first = len(segment.ids), segment.begins.astype(np.int32)
-        lengths = segment.counts + is_first
-        known = np.concatenate([segment.ids[:, :1], segment.targets], axis=1)
-        ids = np.zeros((n_rows, lengths.max()), np.int32)
-        for row, length in enumerate(lengths):
-            ids[row, :length] = known[row, 1 - is_first[row] :][:length]
         if state is None:
-            state = self._initial_memory(batch_size=tf.constant(n_rows))
+            state = self._initial_memory(batch_size=tf.constant(len(segment.ids)))
         elif segment.sources is not None:
             state = {
                 name: tf.gather(state[name], segment.sources, axis=axis)
                 for name, axis in _ROW_AXES.items()
             }
+        width = segment.counts.max()
         found = self._step(
-            ids=tf.constant(ids),
-            lengths=tf.constant(lengths),
+            ids=tf.constant(segment.ids[:, :width]),
+            lengths=tf.constant(segment.counts),
             reset=tf.constant(segment.begins),
             **state,
         )
         nats = np.zeros(segment.ids.shape, np.float32)
-        for row, losses in enumerate(found["nats"].numpy()):
-            losses = losses[is_first[row] :][: segment.ids.shape[1]]
-            nats[row, : len(losses)] = losses
+        nats[:, : width - 1] = found["nats"][:, 1:]
+        # The last target of a row is not among its ids: what follows them has the probabilities.
+        log_probs = tf.nn.log_softmax(found["log_probs"] / self._temperature).numpy()
+        ends = np.maximum(segment.counts - 1, 0)[:, None]
+        last = np.take_along_axis(segment.targets, ends, axis=1)
+        np.put_along_axis(nats, ends, -np.take_along_axis(log_probs, last, axis=1), axis=1)
         return nats, {name: found[name] for name in _ROW_AXES}
 
 

@@ -1,7 +1,7 @@
 """Exact losses after contexts of given lengths."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from txl_tf import LanguageModel, UserError
 from txl_tf.data.lanes.training_lanes import Tokens
+from txl_tf.layers.memory import clear_rows
 from txl_tf.models.cached_model import SegmentReader
 from txl_tf.scoring.segment_loop import FrozenReader, cut_rows, score_segments
 
@@ -58,8 +59,13 @@ class ContextReader:
         if not config.mem_len:
             self._max_context = min(max_context, lm.config.max_places or max_context)
             self._tgt_len = self._max_context
-        self._reader = _LastTargetReader(
-            lm.model, config, max_len=self._tgt_len, mask_empty_memory=True, jit=jit
+        self._reader = FrozenReader(
+            lm.model,
+            config,
+            max_len=self._tgt_len,
+            mask_empty_memory=True,
+            jit=jit,
+            score=_score_last_targets,
         )
         longest = min(self._reader.cached.max_len_without_memory, math.isqrt(_MAX_SCORES))
         self._longest_whole = longest if config.mem_len else self._max_context
@@ -99,17 +105,20 @@ class ContextReader:
         return losses
 
 
-class _LastTargetReader(FrozenReader):
-    """A reader that returns the loss of the last target of each row alone, (B,) float32."""
-
-    def _compute(
-        self, cached: SegmentReader, tensors: Mapping[str, tf.Tensor], state: Any
-    ) -> tuple[tf.Tensor, Any]:
-        counts = tensors["counts"]
-        _, state = cached.read(tensors["ids"], state, counts)
-        targets = tf.gather(tensors["targets"], counts[:, None] - 1, axis=1, batch_dims=1)
-        nats = cached.model.nll(state.last[:, None], targets, temperature=cached.temperature)
-        return nats[:, 0], state
+def _score_last_targets(
+    cached: SegmentReader,
+    ids: tf.Tensor,
+    targets: tf.Tensor,
+    state: Any,
+    counts: tf.Tensor,
+    document_starts: tf.Tensor | None,
+    begins: tf.Tensor,
+) -> tuple[tf.Tensor, Any]:
+    """Returns -log p of the last target of each row alone, (B,) float32, and the new state."""
+    _, state = cached.read(ids, clear_rows(state, begins), counts, document_starts)
+    targets = tf.gather(targets, counts[:, None] - 1, axis=1, batch_dims=1)
+    nats = cached.model.nll(state.last[:, None], targets, temperature=cached.temperature)
+    return nats[:, 0], state
 
 
 def compute_losses(

@@ -17,6 +17,7 @@ from txl_tf.layers.fused.fused_attention import (
     sum_values,
     weigh,
 )
+from txl_tf.layers.memory import clear_rows
 from txl_tf.layers.packed_kernel import Multiply, PackedKernel
 from txl_tf.models.segment_model import SegmentModel
 from txl_tf.models.transformer_xl import TransformerXL
@@ -128,16 +129,20 @@ class SegmentReader:
         state: State,
         counts: tf.Tensor | None = None,
         document_starts: tf.Tensor | None = None,
+        begins: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, State]:
         """Reads a segment and scores the token that follows each of its tokens.
 
         The arguments are those of `read`, and `targets` (B, T) int32 in [0, V), the tokens that
-        follow `ids`.
+        follow `ids`, and `begins` (B,) bool, the rows that begin with an empty memory; `None` if
+        none does.
 
         Returns:
             -log p of each target in nats, (B, T) float32, 0 beyond a row's count; and the new
             state.
         """
+        if begins is not None:
+            state = clear_rows(state, begins)
         hidden, state = self.read(ids, state, counts, document_starts)
         nats = self.model.nll(hidden, targets, temperature=self.temperature)
         if counts is not None:

@@ -1,6 +1,6 @@
 """The log-likelihoods of given continuations."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +9,7 @@ import tensorflow as tf
 from txl_tf.config import EvalConfig
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, check_integer
+from txl_tf.layers.memory import clear_rows
 from txl_tf.models.cached_model import SegmentReader
 from txl_tf.models.segment_model import SegmentModel
 from txl_tf.scoring.segment_loop import FrozenReader, cut_rows, score_segments
@@ -59,7 +60,7 @@ class ContinuationScorer:
 
     def __init__(self, model: SegmentModel, config: EvalConfig, batch_size: int):
         check_integer("batch_size", batch_size, 1)
-        self._reader = _GreedyReader(model, config, mask_empty_memory=True)
+        self._reader = FrozenReader(model, config, mask_empty_memory=True, score=_score_greedily)
         self._tgt_len = config.tgt_len
         self._batch_size = batch_size
 
@@ -89,23 +90,27 @@ class ContinuationScorer:
             yield ContinuationScore(log_prob, is_greedy)
 
 
-class _GreedyReader(FrozenReader):
-    """A reader that also returns the most likely token in place of each target, (B, T) int32."""
+def _score_greedily(
+    cached: SegmentReader,
+    ids: tf.Tensor,
+    targets: tf.Tensor,
+    state: Any,
+    counts: tf.Tensor,
+    document_starts: tf.Tensor | None,
+    begins: tf.Tensor,
+) -> tuple[tuple[tf.Tensor, tf.Tensor], Any]:
+    """Returns -log p of each target, and the most likely token in its place, (B, T) int32."""
+    model = cached.model
+    hidden, state = cached.read(ids, clear_rows(state, begins), counts, document_starts)
 
-    def _compute(
-        self, cached: SegmentReader, tensors: Mapping[str, tf.Tensor], state: Any
-    ) -> tuple[tuple[tf.Tensor, tf.Tensor], Any]:
-        model = cached.model
-        hidden, state = cached.read(tensors["ids"], state, tensors["counts"])
+    def choose(states: tf.Tensor) -> tf.Tensor:
+        return tf.argmax(model.log_probs(states[:, None])[:, 0], -1, tf.int32)
 
-        def choose(states: tf.Tensor) -> tf.Tensor:
-            return tf.argmax(model.log_probs(states[:, None])[:, 0], -1, tf.int32)
-
-        # One position at a time: all logits of a large vocabulary would take gigabytes.
-        by_position = tf.transpose(hidden, (1, 0, 2))
-        greedy = tf.map_fn(choose, by_position, fn_output_signature=tf.int32)
-        nats = model.nll(hidden, tensors["targets"], temperature=cached.temperature)
-        return (nats, tf.transpose(greedy)), state
+    # One position at a time: all logits of a large vocabulary would take gigabytes.
+    by_position = tf.transpose(hidden, (1, 0, 2))
+    greedy = tf.map_fn(choose, by_position, fn_output_signature=tf.int32)
+    nats = model.nll(hidden, targets, temperature=cached.temperature)
+    return (nats, tf.transpose(greedy)), state
 
 
 def _count(continuation: Continuation) -> int:

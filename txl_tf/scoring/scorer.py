@@ -1,29 +1,25 @@
 """Scorers of streams of texts of any length."""
 
-import itertools
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
-from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig
+from txl_tf.config import EvalConfig
+from txl_tf.data.lanes.evaluation_lanes import Segment
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import check_integer
-from txl_tf.models.cached_model import SegmentReader
 from txl_tf.models.compilation import explain_full_memory
 from txl_tf.models.segment_model import SegmentModel
-from txl_tf.scoring.segment_loop import FrozenReader, Reader, score_segments
+from txl_tf.scoring.segment_loop import FrozenReader, Reader
 from txl_tf.scoring.text_chunks import TextChunk, TextName
-from txl_tf.scoring.text_scores import Text, TextTotals
-from txl_tf.scoring.text_streams import Shape, TextStream, cut_streams
+from txl_tf.scoring.text_scores import TextTotals
+from txl_tf.scoring.text_streams import Text, TextStream
 
 SCORING_BATCH_SIZE = 16
-# The compiled shapes: segments of 8, 32, 128, ..., T tokens and batches of 1, 4, 16, ..., B rows.
-_MIN_TGT_LEN, _GROWTH = 8, 4
-# Whole streams are read in segments of 2 T, 4 T, ..., too: at most so many scores for each head.
-_MAX_SCORES = 16 * 512**2
-# Small batches are read in longer segments: 320 tokens in all, at most M / 6 for each row.
-_JOINED_TOKENS, _MEMORY_DIVISOR = 320, 6
+_MAX_SCORES = 16 * 512**2  # of a head, in a segment that is read without memory
 _ADVICE = "to score the texts: try a smaller batch size, or a smaller tgt_len or mem_len"
 
 
@@ -37,15 +33,12 @@ class TextScorer:
     batch size must be 1.
     """
 
-    def __init__(
-        self, reader: Reader, tgt_len: int, *, batch_size: int, first_len: int | None = None
-    ):
+    def __init__(self, reader: Reader, tgt_len: int, *, batch_size: int):
         check_integer("batch_size", batch_size, 1)
         self.reader = reader
         self._tgt_len = tgt_len
         self._batch_size = batch_size
-        # A reader may take fewer inputs of a new stream.
-        self._first_len = tgt_len if first_len is None else first_len
+        self._n_ahead = tgt_len  # inputs to know of each stream before a shape is chosen
 
     def score(
         self,
@@ -54,7 +47,7 @@ class TextScorer:
         prefix: Sequence[int] | np.ndarray = (),
         vocabulary: Vocabulary | None = None,
         keep_tokens: bool = True,
-        report: Callable[[int], object] = lambda n_ids: None,
+        report: Callable[[int], object] = lambda n_tokens: None,
     ) -> Iterator[tuple[TextName, TextTotals]]:
         """Scores texts.
 
@@ -64,48 +57,64 @@ class TextScorer:
             prefix: (p,) ids that are read before each stream and not scored.
             vocabulary: The vocabulary, to count unknown tokens; `None` if only ids are known.
             keep_tokens: Whether to yield `TextScore`, with ids and losses, instead of `TextTotals`.
-            report: Called with the number of ids after each segment.
+            report: Called after each segment with the number of tokens that were read.
 
         Yields:
             The name and the score of each text, in order.
         """
-        before = TextChunk(np.asarray(prefix, np.int32), None, None, (0, 0), None)
-        segments = cut_streams(
-            (itertools.chain([before], chunks) for chunks in streams),
-            lambda name: Text(name, vocabulary, keeps_tokens=keep_tokens),
-            self._choose_shape,
-            batch_size=self._batch_size,
-            tgt_len=self._tgt_len,
-        )
-        opened: dict[int, TextStream] = {}
-        current = 0
-        with explain_full_memory(_ADVICE):
-            for segment, nats in score_segments(self.reader, segments):
-                for stream, text, ids, row, losses in segment.parts:
-                    opened[stream.number] = stream
-                    if text is not None:
-                        text.read(ids, nats[row, losses] if len(nats) else nats.ravel())
-                report(sum(len(part.ids) for part in segment.parts))
-                while current in opened:
-                    for text in opened[current].pop_finished():
-                        yield text.name, text.finish()
-                    if not opened[current].is_done:
-                        break
-                    del opened[current]
-                    current += 1
 
-    def _choose_shape(self, streams: Sequence[TextStream]) -> Shape:
-        return Shape(len(streams), self._tgt_len, uses_memory=True, first_len=self._first_len)
+        def make_text(name: TextName | None) -> Text:
+            return Text(name, vocabulary, keep_tokens and name is not None)
+
+        before = [TextChunk(np.asarray(prefix, np.int32), None, None, (0, 0), None)]
+        waiting = iter(streams)
+        opened: deque[TextStream] = deque()  # in order, while their scores are not all yielded
+        rows: list[TextStream | None] = [None] * self._batch_size
+        state = None
+        self.reader.begin()
+        while True:
+            # 1) Rows without a stream take the next ones.
+            while None in rows and (chunks := next(waiting, None)) is not None:
+                chunks = chain(before if len(prefix) else [], chunks)
+                opened.append(TextStream(chunks, make_text, self._n_ahead))
+                if not opened[-1].is_done:
+                    rows[rows.index(None)] = opened[-1]
+                yield from _pop_scores(opened)
+            active = [stream for stream in rows if stream is not None]
+            if not active:
+                return
+            # 2) Each reads a segment. With no streams left to take, the batch shrinks.
+            n_rows, tgt_len, uses_memory = self._choose_shape(active)
+            sources = None
+            if n_rows < len(rows):
+                sources = [row for row, stream in enumerate(rows) if stream is not None]
+                rows = [*active, *[None] * (n_rows - len(active))]
+                sources += [0] * (n_rows - len(active))
+            segment = _make_segment(rows, tgt_len)
+            segment = segment._replace(sources=sources, uses_memory=uses_memory)
+            with explain_full_memory(_ADVICE):
+                nats, state = self.reader.read(segment, state)
+            # 3) Streams give the losses to their texts.
+            for row, stream in enumerate(rows):
+                if stream is not None:
+                    stream.read(nats[row, segment.mask[row]])
+                    if stream.is_done:
+                        rows[row] = None
+            report(int(segment.mask.sum()))
+            yield from _pop_scores(opened)
+
+    def _choose_shape(self, streams: Sequence[TextStream]) -> tuple[int, int, bool]:
+        """Returns the shape of the next segment, (B, T), and whether it is read with memory."""
+        return len(streams), self._tgt_len, True
 
 
 class Scorer(TextScorer):
     """Scores streams of texts with a model that does not change.
 
-    A stream of more than T tokens is cut into segments of T, as in evaluation. Shorter streams are
-    read in shorter segments, which is faster and gives the same results. If an empty memory is
-    masked and no stream of the batch is longer than the memory, each is read in one segment without
-    any memory, where that is less work. With `same_length`, longer segments give the same results,
-    too, and are faster for small batches.
+    A stream of more than T tokens is cut into segments of T, as in evaluation. A batch of streams
+    that end within a shorter or longer segment is read in one, without memory if the results are
+    the same, which is faster. A single stream is read in longer segments with `same_length`, which
+    gives the same results, too, and is faster.
 
     Args:
         model: The model. Its weights must not change during a call.
@@ -131,95 +140,80 @@ class Scorer(TextScorer):
         mask_empty_memory: bool = True,
         jit: str = "auto",
     ):
-        check_integer("batch_size", batch_size, 1)
-        self._batch_sizes = _list_sizes(1, batch_size)
-        self._tgt_lens = {
-            n_rows: join_segments(n_rows, config.tgt_len, config.span)
-            for n_rows in self._batch_sizes
-        }
-        max_len = max(self._tgt_lens.values())
+        self._single_len = config.tgt_len
+        if config.same_length:
+            # One row uses the cores badly. Longer segments have larger products, but also more keys
+            # that most queries do not see: at most a sixth.
+            self._single_len = max(config.tgt_len, min(4 * config.tgt_len, config.mem_len // 6))
         reader = FrozenReader(
-            model, config, max_len=max_len, mask_empty_memory=mask_empty_memory, jit=jit
+            model, config, max_len=self._single_len, mask_empty_memory=mask_empty_memory, jit=jit
         )
-        super().__init__(reader, max_len, batch_size=batch_size)
-        self._whole_lens = {
-            n_rows: _list_whole_lens(n_rows, self._tgt_lens[n_rows], reader.cached)
-            for n_rows in self._batch_sizes
-        }
-        self._dense_cost = _estimate_dense_cost(model.config)
+        super().__init__(reader, config.tgt_len, batch_size=batch_size)
+        self._n_ahead = max(self._single_len, self._limit_whole(1))
 
-    def _choose_shape(self, streams: Sequence[TextStream]) -> Shape:
-        """Returns the shape of the next segment, one of those that are compiled."""
-        n_rows = _fit(len(streams), self._batch_sizes)
-        whole_len = self._choose_whole_len(streams, n_rows)
-        tgt_len = whole_len or self._tgt_lens[n_rows]
-        is_whole = whole_len is not None and whole_len <= self.reader.cached.max_len_without_memory
-        return Shape(n_rows, tgt_len, uses_memory=not is_whole, first_len=tgt_len)
+    def _choose_shape(self, streams: Sequence[TextStream]) -> tuple[int, int, bool]:
+        """Returns one of few shapes, each of which is compiled; see `TextScorer`.
 
-    def _choose_whole_len(self, streams: Sequence[TextStream], n_rows: int) -> int | None:
-        """Returns the length of a segment that holds all streams; `None` to read several."""
-        whole_lens, tgt_len = self._whole_lens[n_rows], self._tgt_lens[n_rows]
-        if not all(stream.is_whole(whole_lens[-1]) for stream in streams):
-            return None
-        n_inputs = [stream.n_inputs for stream in streams]
-        whole_len = _fit(max(n_inputs), whole_lens)
-        if whole_len <= tgt_len:
-            return whole_len
-        # The padding of streams of different lengths may cost more than reading the memory.
-        n_segments = sum(-(-count // tgt_len) for count in n_inputs)
-        n_keys = tgt_len + self.reader.cached.span.mem_len
-        whole_cost = n_rows * whole_len * (self._dense_cost + whole_len)
-        segments_cost = n_segments * tgt_len * (self._dense_cost + n_keys)
-        return whole_len if whole_cost <= segments_cost else None
+        B is 1, 4, 16, ..., or the batch size. T is that of the config or, for streams that end
+        within the segment, 8, 32, 128, ..., T, 2 T, 4 T, ...
+        """
+        n_rows = _round_up(len(streams), 1, self._batch_size)
+        counts = [stream.n_inputs for stream in streams]
+        if all(stream.is_fresh and stream.is_ended for stream in streams):
+            whole_len = _round_up(max(counts), 8, self._tgt_len)
+            while whole_len < max(counts):
+                whole_len *= 2
+            if whole_len <= self._tgt_len or self._is_worth_padding(counts, n_rows, whole_len):
+                return n_rows, whole_len, whole_len > self.reader.cached.max_len_without_memory
+        return n_rows, self._single_len if n_rows == 1 else self._tgt_len, True
+
+    def _is_worth_padding(self, counts: Sequence[int], n_rows: int, whole_len: int) -> bool:
+        """Returns whether one segment of more than T is faster than several that read the memory.
+
+        The kernels of a layer cost a query about as much as 2 D keys.
+        """
+        cached, tgt_len = self.reader.cached, self._tgt_len
+        dense = 2 * cached.model.config.d_model
+        n_segments = sum(-(-count // tgt_len) for count in counts)
+        in_one = n_rows * whole_len * (dense + whole_len)
+        in_several = n_segments * tgt_len * (dense + cached.span.mem_len + tgt_len)
+        return whole_len <= self._limit_whole(n_rows) and in_one <= in_several
+
+    def _limit_whole(self, n_rows: int) -> int:
+        """Returns the largest number of tokens to read at once without memory."""
+        return min(self.reader.cached.max_len_without_memory, math.isqrt(_MAX_SCORES // n_rows))
 
 
-def join_segments(n_rows: int, tgt_len: int, span: AttentionSpan) -> int:
-    """Returns the fastest segment length, at least T, that gives the same losses as T.
+def _round_up(n: int, first: int, last: int) -> int:
+    """Returns the smallest of `first`, 4 `first`, 16 `first`, ... that is at least `n`, or `last`.
 
-    With `span.same_length`, a token sees the same keys in segments of any length. Longer segments
-    mean larger matrix products and fewer updates of the memory, but also more keys that most
-    queries do not see.
-
-    >>> span = AttentionSpan(2100, same_length=True)
-    >>> [join_segments(n_rows, 80, span) for n_rows in (1, 2, 4, 16)]
-    [320, 160, 80, 80]
+    >>> [_round_up(n, 8, 100) for n in (3, 8, 9, 33, 200)], _round_up(3, 8, 5)
+    ([8, 8, 32, 100, 100], 5)
     """
-    if not span.same_length:
-        return tgt_len
-    return max(tgt_len, min(_JOINED_TOKENS // n_rows, span.mem_len // _MEMORY_DIVISOR))
+    while first < min(n, last):
+        first *= 4
+    return min(first, last)
 
 
-def _list_whole_lens(n_rows: int, tgt_len: int, cached: SegmentReader) -> list[int]:
-    """Returns the lengths, ascending, of segments that hold whole streams."""
-    sizes = _list_sizes(_MIN_TGT_LEN, tgt_len)
-    limit = min(cached.max_len_without_memory, math.isqrt(_MAX_SCORES // n_rows))
-    while 2 * sizes[-1] <= limit:
-        sizes.append(2 * sizes[-1])
-    return sizes
+def _make_segment(rows: Sequence[TextStream | None], tgt_len: int) -> Segment:
+    """Returns the next segment of each row; rows without a stream are padding."""
+    segment = Segment.make_empty(len(rows), tgt_len)
+    counts = np.zeros(len(rows), np.int32)
+    for row, stream in enumerate(rows):
+        if stream is not None:
+            known = stream.ids[: tgt_len + 1]
+            counts[row] = count = len(known) - 1
+            segment.ids[row, :count], segment.targets[row, :count] = known[:-1], known[1:]
+            segment.mask[row, :count] = True
+            segment.begins[row] = stream.is_fresh
+    return segment._replace(document_starts=None, counts=counts)
 
 
-def _estimate_dense_cost(config: ModelConfig) -> float:
-    """Returns how many keys cost a query as much as the kernels of its layer.
-
-    A key takes part in three products: content, position and value. They are taken to be half as
-    fast as those with kernels, because they are smaller, and are followed by a softmax.
-    """
-    d_heads = config.n_head * config.d_head
-    return config.d_model * (4 * d_heads + 2 * config.d_inner) / (3 * d_heads) / 2
-
-
-def _list_sizes(first: int, last: int) -> list[int]:
-    """Returns the sizes to compile, up to and including `last`.
-
-    >>> _list_sizes(8, 100), _list_sizes(8, 5), _list_sizes(1, 16)
-    ([8, 32, 100], [5], [1, 4, 16])
-    """
-    sizes = []
-    while first < last:
-        sizes.append(first)
-        first *= _GROWTH
-    return [*sizes, last]
-
-
-def _fit(n: int, sizes: Sequence[int]) -> int:
-    return next(size for size in sizes if size >= n)
+def _pop_scores(opened: deque[TextStream]) -> Iterator[tuple[TextName, TextTotals]]:
+    """Yields the scores of the first streams, and leaves out those that have no more."""
+    while opened:
+        while opened[0].scores:
+            yield opened[0].scores.popleft()
+        if not opened[0].is_done:
+            return
+        opened.popleft()

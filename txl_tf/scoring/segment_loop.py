@@ -1,6 +1,7 @@
 """The loop that scores segments of any source with any reader."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,8 +41,6 @@ def score_segments(
 ) -> Iterator[tuple[Segment, np.ndarray]]:
     """Scores segments, and carries the memory from each to the next.
 
-    A segment without rows is passed on.
-
     Yields:
         Each segment with -log p of its targets in nats, (B, T) float32, which is arbitrary for
         padding. A reader may return other results for the targets.
@@ -49,9 +48,6 @@ def score_segments(
     reader.begin()
     state = None
     for segment in segments:
-        if not len(segment.ids):
-            yield segment, np.zeros(segment.ids.shape, np.float32)
-            continue
         nats, state = reader.read(segment, state)
         yield segment, nats
 
@@ -92,6 +88,8 @@ class FrozenReader:
         max_len: The largest number of tokens of a segment; `None` for that of the config.
         mask_empty_memory: See `CachedModel`.
         jit: How much of a step XLA compiles, once for each shape; one of `JIT_MODES`.
+        score: What a step computes: `SegmentReader.score`, or a function with its arguments that
+            returns other results, a nest of tensors, and the new state.
 
     Raises:
         UserError: If the model cannot read with the config.
@@ -107,6 +105,7 @@ class FrozenReader:
         max_len: int | None = None,
         mask_empty_memory: bool = False,
         jit: str = "auto",
+        score: Callable[..., tuple[Any, Any]] = SegmentReader.score,
     ):
         self.cached = make_cached_model(
             model,
@@ -118,7 +117,8 @@ class FrozenReader:
         )
         self._memoryless = self.cached.without_memory()
         self._jit = jit
-        # The steps, by use of the memory, shape of the segment and names of its arrays.
+        self._score = score
+        # The steps, by use of the memory, shape of the segment and what is `None` in it.
         self.functions: Recent[tuple[Any, ...], Any] = Recent(MOST_STEPS)
 
     def begin(self) -> None:
@@ -127,47 +127,29 @@ class FrozenReader:
 
     def read(self, segment: Segment, state: Any) -> tuple[Any, Any]:
         """Reads a segment; see `Reader`."""
-        begins: np.ndarray | None = segment.begins
-        if segment.counts is None:
-            # Lanes rarely begin: to do it here costs less than to compile a second step.
-            if state is not None and segment.begins.any():
-                state = clear_rows(state, segment.begins)
-            begins = None
-        cached, before = self.cached, state
-        if not segment.uses_memory:
-            cached = self._memoryless
+        cached = self.cached if segment.uses_memory else self._memoryless
+        before = state
         if state is None or not segment.uses_memory:
             before = cached.initial_state(len(segment.ids))
         elif segment.sources is not None:
             before = tf.nest.map_structure(lambda rows: tf.gather(rows, segment.sources), state)
-        names = ("ids", "targets", "counts", "document_starts")
-        arrays = {name: getattr(segment, name) for name in names} | {"begins": begins}
-        tensors = {key: tf.constant(value) for key, value in arrays.items() if value is not None}
-        key = (segment.uses_memory, segment.ids.shape, *tensors)
-        step = self.functions.get_or_make(key, lambda: self._compile(cached, tensors, before))
-        results, after = step(tensors, before)
+        begins: np.ndarray | None = segment.begins
+        if segment.counts is None:
+            # Lanes rarely begin: to clear rows here costs less than to compile a second step.
+            if state is not None and segment.begins.any():
+                before = clear_rows(before, segment.begins)
+            begins = None
+        arrays = (segment.ids, segment.targets, segment.counts, segment.document_starts, begins)
+        ids, targets, *others = (None if array is None else tf.constant(array) for array in arrays)
+        tensors = (ids, targets, before, *others)
+        key = (segment.uses_memory, segment.ids.shape, *(tensor is None for tensor in others))
+        step = self.functions.get_or_make(key, lambda: self._compile(cached, tensors))
+        results, after = step(*tensors)
         results = tf.nest.map_structure(lambda result: result.numpy(), results)
         return results, after if segment.uses_memory else state
 
-    def _compile(self, cached: SegmentReader, tensors: Mapping[str, tf.Tensor], state: Any) -> Any:
-
-        def compute(tensors: Mapping[str, tf.Tensor], state: Any) -> tuple[Any, Any]:
-            if "begins" in tensors:
-                state = clear_rows(state, tensors["begins"])
-            return self._compute(cached, tensors, state)
-
-        function = compile_function(compute, self._jit, cached.model.compute_dtype)
-        # TensorFlow warns about functions (not concrete ones) traced for many shapes.
-        return function.get_concrete_function(tensors, state)
-
-    def _compute(
-        self, cached: SegmentReader, tensors: Mapping[str, tf.Tensor], state: Any
-    ) -> tuple[Any, Any]:
-        """Returns the results for the targets, and the new state."""
-        return cached.score(
-            tensors["ids"],
-            tensors["targets"],
-            state,
-            tensors.get("counts"),
-            tensors.get("document_starts"),
-        )
+    def _compile(self, cached: SegmentReader, tensors: tuple[Any, ...]) -> Any:
+        score = functools.partial(self._score, cached)
+        function = compile_function(score, self._jit, cached.model.compute_dtype)
+        # A concrete function is called faster, and never traced again.
+        return function.get_concrete_function(*tensors)

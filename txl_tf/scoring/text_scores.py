@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.scoring.metrics import Score, compute_perplexity, sum_losses
-from txl_tf.scoring.text_chunks import TextChunk, TextName
+from txl_tf.scoring.metrics import Score, compute_perplexity
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,57 +85,3 @@ def replace_nans(measures: dict[str, Any]) -> dict[str, Any]:
         name: None if value is not None and math.isnan(value) else value
         for name, value in measures.items()
     }
-
-
-class Text:
-    """A text that is being scored."""
-
-    def __init__(self, name: TextName, vocabulary: Vocabulary | None, *, keeps_tokens: bool):
-        self.name = name
-        self.n_ids = 0  # number of ids taken from the chunks
-        self.n_cut = 0  # number of ids in segments
-        self.is_whole = False  # whether all ids were taken
-        self._vocabulary = vocabulary
-        self._keeps_tokens = keeps_tokens
-        self._n_read = 0  # number of ids with losses
-        self._first = (0, 0)  # number of bytes and words of the first token
-        self._ids = [np.zeros(0, np.int32)]
-        self._nats = [np.zeros(0, np.float32)]
-        self._totals = TextTotals(**vars(sum_losses(self._nats[0], self._ids[0], vocabulary)))
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether all ids are in segments."""
-        return self.is_whole and self.n_cut == self.n_ids
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether all losses are there."""
-        return self.is_whole and self._n_read == self.n_ids
-
-    def extend(self, chunk: TextChunk) -> None:
-        """Adds the counts of the text's next chunk."""
-        if not self.n_ids and len(chunk.ids):
-            self._first = chunk.first
-        self.n_ids += len(chunk.ids)
-        self._totals += TextTotals(0.0, 0, None, 0, chunk.n_bytes, chunk.n_words)
-
-    def read(self, ids: np.ndarray, nats: np.ndarray) -> None:
-        """Adds the losses of the next ids; `nats` lacks the first one if it was not scored."""
-        self._n_read += len(ids)
-        score = sum_losses(nats, ids[len(ids) - len(nats) :], self._vocabulary)
-        self._totals += TextTotals(**vars(score))
-        if self._keeps_tokens:
-            self._ids.append(ids)
-            self._nats.append(nats)
-
-    def finish(self) -> TextTotals:
-        """Returns the score."""
-        totals = self._totals
-        if totals.tokens < self.n_ids:
-            n_bytes, n_words = self._first
-            totals += TextTotals(0.0, 0, None, 0, -n_bytes, -n_words)
-        if not self._keeps_tokens:
-            return totals
-        ids, nats = np.concatenate(self._ids), np.concatenate(self._nats)
-        return TextScore(**vars(totals), ids=ids, nats=nats)

@@ -28,7 +28,6 @@ class Segment(NamedTuple):
             stored in the memory. `None` if the memory may store padding.
         sources: The row of the previous segment that each row continues; `None` for the same row.
         uses_memory: Whether the memory is read and written.
-        parts: The texts that the rows belong to; see `txl_tf.scoring.text_streams`.
     """
 
     ids: np.ndarray
@@ -39,7 +38,6 @@ class Segment(NamedTuple):
     counts: np.ndarray | None = None
     sources: Sequence[int] | None = None
     uses_memory: bool = True
-    parts: tuple[Any, ...] = ()
 
     @classmethod
     def make_empty(cls, n_rows: int, tgt_len: int) -> Self:
