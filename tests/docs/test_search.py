@@ -95,7 +95,7 @@ SEARCHES = {
             "top-p",
             "nucleus sampling",
         ),
-        *("quantization", "int8", "stop sequence", "min-p", "sampler"),
+        *("quantization", "int8", "stop sequence", "sampler"),
     ],
     "browser-app": ["gradio", "browser", "demo app"],
     "rest-api": ["REST API", "OpenAI", "HTTP server", "serving", "chat"],
