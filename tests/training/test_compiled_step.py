@@ -29,7 +29,7 @@ def compile_step(model_config, dtype, config):
         return tuple(result), new_memory
 
     ids = tf.zeros((BATCH, TGT_LEN), tf.int32)
-    memory = model.initial_memory(BATCH, MEM_LEN)
+    memory = model.initial_memory(BATCH, MEM_LEN, mask_empty=True)
     starts = tf.zeros((BATCH, TGT_LEN), tf.bool)
     return step.experimental_get_compiler_ir(ids, ids, memory, starts)(stage="optimized_hlo")
 
