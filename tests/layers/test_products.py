@@ -25,7 +25,11 @@ def test_rows_times_a_kernel_are_the_product_of_matrices(shape):
 )
 def test_a_single_row_and_a_large_kernel_are_multiplied_in_parts(shape, width, is_in_parts):
     """A batch of products is what XLA gives to several threads."""
-    function = tf.function(matmul_rows, jit_compile=True, autograph=False)
+
+    def multiply(rows, kernel):
+        return matmul_rows(rows, kernel)
+
+    function = tf.function(multiply, jit_compile=True, autograph=False)
     places = tf.zeros((*shape, width)), tf.constant(KERNEL[:width])
     compiled = function.experimental_get_compiler_ir(*places)(stage="optimized_hlo")
     assert ("lhs_batch_dims" in compiled) == is_in_parts

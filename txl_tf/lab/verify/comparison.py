@@ -184,7 +184,7 @@ class _Comparison:
 
         The arguments after `index` are those of `DecoderLayer`.
         """
-        positions, content_bias, position_bias, mask, _ = others
+        positions, content_bias, position_bias, mask = others
         trace, start = self.trace.layers[index], len(self.checks)
         check, tensors = functools.partial(self.check, index), LayerTrace(*map(_as_tensor, trace))
         layer = self.model.decoder_layers[index]
