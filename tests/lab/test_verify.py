@@ -151,7 +151,7 @@ def set_epsilon(epsilon, layer):
 
 def use_gelu(layer):
     network = layer.feed_forward
-    network.compute_inner = lambda hidden, training: keras.activations.gelu(network.inner(hidden))
+    network.compute_inner = lambda hidden, **_: keras.activations.gelu(network.inner(hidden))
 
 
 def norm_first(layer):
