@@ -191,14 +191,12 @@ class StoredRun:
     """What the folder of a run says of it.
 
     Args:
-        model_dir: The folder.
         config: The settings that determine its numbers.
         options: When it logs, saves, evaluates and stops; the defaults if it has saved none.
         data_dir: The folder of the records that it was last trained on, or else of those that came
             with it; `None` if neither is known.
     """
 
-    model_dir: str
     config: RunConfig
     options: RunOptions
     data_dir: str | None
@@ -215,7 +213,6 @@ def read_run(model_dir: str, *, needs_data: bool = True) -> StoredRun | None:
     if not has_run(model_dir):
         return None
     return StoredRun(
-        model_dir,
         read_run_config(model_dir),
         read_run_options(model_dir) or RunOptions(),
         (recall_data(model_dir) or find_run_data(model_dir)) if needs_data else None,
