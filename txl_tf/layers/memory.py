@@ -29,15 +29,18 @@ def make_attention_mask(tgt_len, mem_len, *, same_length=False, counts_self=Fals
     >>> ops.convert_to_numpy(make_attention_mask(2, 1, same_length=True)).tolist()
     [[True, True, False], [False, True, True]]
     """
-    query = ops.arange(tgt_len, dtype="int32")[:, None]
-    key = ops.arange(mem_len + tgt_len, dtype="int32")[None, :]
-    visible = key <= query + mem_len
+    query = ops.arange(tgt_len, dtype="int32")
+    key = ops.arange(mem_len + tgt_len, dtype="int32")
+    last = query + mem_len  # the key of each query
+    visible = key <= last[:, None]
+    if n_before is not None:
+        first = last - n_before  # (B, T)
+        if same_length:
+            first = ops.maximum(first, query + int(counts_self))
+        return ops.logical_and(visible, key >= first[:, :, None])[:, None]
     if same_length:
-        visible = ops.logical_and(visible, key >= query + int(counts_self))
-    if n_before is None:
-        return visible
-    is_before = key >= query + mem_len - n_before[:, :, None]  # (B, T, S)
-    return ops.logical_and(visible, is_before)[:, None]
+        visible = ops.logical_and(visible, key >= (query + int(counts_self))[:, None])
+    return visible
 
 
 def count_before(n_read, tgt_len, document_starts=None):
