@@ -118,7 +118,7 @@ SEARCHES = {
     "adaptive-softmax": ["adaptive softmax", "cutoffs", "large vocabulary"],
     "commands/index": ["command line", "flags", "exit status"],
     "commands/train": ["txl train", "start_eval_steps"],
-    "read-the-code": ["read the code", "walks"],
+    "read-the-code": ["read the code"],
     "glossary": ["glossary", "synonyms"],
     "policies": ["security", "semantic versioning", "supported versions", "backward compatibility"],
     "changelog": ["changelog"],
