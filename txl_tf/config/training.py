@@ -1,4 +1,4 @@
-"""The configs of a training run: what affects its results, and how it is driven."""
+"""The configs of a training run: of its results, and of when it logs, saves and stops."""
 
 import dataclasses
 from dataclasses import dataclass
