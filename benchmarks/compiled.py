@@ -1,4 +1,4 @@
-"""Whether a training fits a chip that is not there, by the compiler for that chip.
+"""Compiles a training step for a chip that is not there, and states its memory and operations.
 
 python -m benchmarks.compiled --models enwik8_base --batch_size 22 --chips v5e,h100
 python -m benchmarks.compiled --models wt103_large --batch_size 16 --remat --chips v5e

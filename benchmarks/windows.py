@@ -1,4 +1,4 @@
-"""Speed of two ways for every token to see equally far back: a window for each, or a memory.
+"""Speed of evaluation in sliding windows and with memory, where each token sees equally far back.
 
 python -m benchmarks.windows --plot docs/lab/speed.png
 

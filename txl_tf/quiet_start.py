@@ -1,4 +1,4 @@
-"""What is settled before TensorFlow is imported: which messages it shows, and Keras' backend."""
+"""Settings made before TensorFlow is imported: its messages, and the backend of Keras."""
 
 import contextlib
 import importlib

@@ -1,5 +1,6 @@
 """Links of the pages and of the files beside them, names of pages in the code, and an example."""
 
+import ast
 import re
 import runpy
 import tomllib
@@ -118,3 +119,21 @@ def test_the_example_of_the_concepts_has_the_shapes_of_its_table(capsys):
     (example,) = re.findall(r"```python\n(.*?)```", read("docs/concepts.md"), flags=re.DOTALL)
     exec(example, {})
     assert capsys.readouterr().out == "(2, 4, 8) (2, 6, 8) (2, 4)\n"
+
+
+def list_definitions(path):
+    """Lists the functions, classes and methods of a file, the last as CLASS.METHOD."""
+    names, defines = set(), ast.ClassDef | ast.FunctionDef
+    for node in ast.parse(read(path)).body:
+        if isinstance(node, defines):
+            names.add(node.name)
+            names |= {f"{node.name}.{x.name}" for x in node.body if isinstance(x, defines)}
+    return names
+
+
+def test_the_functions_of_the_walks_are_in_their_files():
+    page = read("docs/read-the-code.md")
+    steps = re.findall(r"^\d+\. `([\w/]+\.py): ([\w.]+)`", page, re.MULTILINE)
+    missing = [step for step in steps if step[1] not in list_definitions(f"txl_tf/{step[0]}")]
+    assert len(steps) == len(re.findall(r"^\d+\. ", page, re.MULTILINE))
+    assert not missing

@@ -12,11 +12,12 @@ BYTES = Vocabulary("byte", tuple(map(str, range(256))))
 
 
 def read_program(package):
-    """Returns the program of the page that imports a package."""
+    """Returns the program of the page with the step of a package."""
     page = (ROOT / "docs" / "onnx-litert.md").read_text(encoding="utf-8")
     programs = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    (program,) = (text for text in programs if package in text)
-    return program
+    (step,) = (text for text in programs if package in text)
+    (loop,) = (text for text in programs if "rng" in text)
+    return step + loop
 
 
 def make_greedy(program):

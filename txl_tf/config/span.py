@@ -105,8 +105,8 @@ class EvalConfig(ReadingConfig):
     )
     temperature: float = define_field(
         1.0,
-        "Temperature of the softmax in evaluation and scoring, by which logits are divided; above "
-        "1 it suits a model that is surer than it should be. Needs a softmax without cutoffs.",
+        "Softmax temperature in evaluation and scoring. Values above 1 help an overconfident "
+        "model. Needs a softmax without cutoffs.",
         range=POSITIVE,
         rare=True,
     )

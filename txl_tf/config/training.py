@@ -1,4 +1,4 @@
-"""The configs of a training run: what affects its results, and how it is driven."""
+"""The configs of a training run: of its results, and of when it logs, saves and stops."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -179,9 +179,9 @@ class TrainConfig(ReadingConfig):
     )
     tgt_len_std: float = define_field(
         0.0,
-        "Standard deviation of random segment lengths around tgt_len, at most three of which they "
-        "are away. The learning rate of a step is multiplied by length / tgt_len. Needs a mem_len "
-        "of 0; 0 for one length.",
+        "Standard deviation of random segment lengths around tgt_len, which are limited to three "
+        "deviations; 0 for one length. The learning rate of a step is multiplied by length / "
+        "tgt_len. Needs a mem_len of 0.",
         range=NOT_NEGATIVE,
         rare=True,
     )

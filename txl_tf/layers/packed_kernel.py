@@ -1,7 +1,8 @@
-"""Kernels in bfloat16 or int8, for models whose weights stand still.
+"""Weight-only quantization: kernels stored in bfloat16 or int8.
 
-Generation reads every kernel for each token, so its speed is that of the memory: narrower kernels
-take less time, and less space in memory and on disk. Activations keep their dtype.
+Generation reads every kernel for each token, so the speed of the memory limits it: narrower kernels
+take less time, and less space in memory and on disk. Activations keep their dtype. The weights of
+the model must not change.
 """
 
 from collections.abc import Callable, Sequence

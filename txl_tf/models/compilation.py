@@ -1,4 +1,4 @@
-"""How much of a computation XLA compiles, and devices whose memory it exceeds."""
+"""Compilation by XLA in the modes of `jit`, and errors of a device whose memory is full."""
 
 import contextlib
 import functools

@@ -1,1 +1,1 @@
-"""From raw text to records: options -> raw files -> plan -> vocabulary, ids and records."""
+"""From raw text to records: options -> corpus -> texts -> vocabulary, ids and records."""

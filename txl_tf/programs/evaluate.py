@@ -68,8 +68,8 @@ def define_flags() -> flags.FlagValues:
     )
     define("warm_len", int, None, text, lower_bound=0)
     text = (
-        "Evaluate with sliding windows of tgt_len tokens that move by so many, without memory, "
-        "as models without recurrence are evaluated. [default: no windows]"
+        "Stride, in tokens, of an evaluation without memory in sliding windows of tgt_len tokens, "
+        "for models without recurrence. [default: no windows]"
     )
     define("stride", int, None, text, lower_bound=1)
     define_span_flags(options, _OTHERWISE)

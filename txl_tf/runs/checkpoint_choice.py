@@ -1,4 +1,4 @@
-"""Which checkpoints a run has, and which of them is meant; without TensorFlow.
+"""Lists the checkpoints of a run, and finds the one that a user chose; without TensorFlow.
 
 A checkpoint is the set of files `checkpoints/ckpt-STEP.*` of a run folder. Its `.index` is written
 last, so one that has an index is complete, and no other file lists the checkpoints.

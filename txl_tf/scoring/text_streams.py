@@ -1,4 +1,4 @@
-"""Texts while they are scored: the streams that the rows of a batch read, one after another."""
+"""The streams of texts that the rows of a batch read, and the losses that their texts receive."""
 
 from collections import deque
 from collections.abc import Callable, Iterable

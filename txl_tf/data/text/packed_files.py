@@ -1,4 +1,4 @@
-"""Unpacking files as they are read: what a file is, its first bytes say, not its name."""
+"""Unpacks files as they are read; the first bytes of a file say how it is packed."""
 
 import bz2
 import gzip

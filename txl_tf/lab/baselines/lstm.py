@@ -43,7 +43,7 @@ class LSTMLayer(RecurrentLayer):
     Gates and cells are float32 under every dtype policy; the products are in the compute dtype.
 
     `keras.layers.LSTM` cannot clear the state within a segment, and keeps the cells in the compute
-    dtype. It is slower (docs/lstm-qrnn.md): it multiplies the inputs one by
+    dtype. It is slower (docs/ablations.md): it multiplies the inputs one by
     one, and accumulates the gradient of U step by step.
 
     References:

@@ -1,4 +1,4 @@
-"""Operations in the form that XLA compiles well; each says what it buys.
+"""Operations in the form that XLA compiles well; each docstring says what it saves.
 
 They change results only by rounding. Without them everything works, only slower or with more
 memory.
