@@ -1,27 +1,14 @@
 """Transformer-XL (Dai et al. 2019) in TensorFlow 2 and Keras: language models with memory.
 
-Submodules are imported when they are first used. Configs, presets and data need no backend of
-Keras; the model, its layers and `CausalLM` need TensorFlow or JAX; all else needs TensorFlow.
+Submodules are imported when they are first used; `__init__.pyi` has their names for type checkers.
+Configs, presets and data need no backend of Keras; the model, its layers and `CausalLM` need
+TensorFlow or JAX; all else needs TensorFlow.
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from txl_tf.version import __version__
-
-if TYPE_CHECKING:  # for editors and type checkers, which do not run `__getattr__`
-    from txl_tf.causal_lm import CausalLM as CausalLM
-    from txl_tf.config import AttentionSpan as AttentionSpan
-    from txl_tf.config import DynamicConfig as DynamicConfig
-    from txl_tf.config import EvalConfig as EvalConfig
-    from txl_tf.config import ModelConfig as ModelConfig
-    from txl_tf.config import TrainConfig as TrainConfig
-    from txl_tf.data.lanes.segments import Segments as Segments
-    from txl_tf.errors import UserError as UserError
-    from txl_tf.language_model import LanguageModel as LanguageModel
-    from txl_tf.language_model import load as load
-    from txl_tf.models.transformer_xl import TransformerXL as TransformerXL
-    from txl_tf.vocabulary_extension import extend_vocabulary as extend_vocabulary
 
 _PLACES = {
     "AttentionSpan": "txl_tf.config",
