@@ -25,7 +25,7 @@ from txl_tf.quiet_start import check_backend
 from txl_tf.runs.checkpoint_choice import WEIGHTS_NAME, find_checkpoint, is_weights_file
 from txl_tf.runs.folder import RunConfig, make_run_folder, read_run_config
 from txl_tf.runs.weights_file import read_weights_file, write_weights_file
-from txl_tf.training.keras_optimizer import RecipeOptimizer
+from txl_tf.training.keras_optimizer import ConfigOptimizer
 from txl_tf.training.keras_replicas import find_replica, read_rows, write_rows
 from txl_tf.training.keras_resume import EndEpochs, Resume, read_count
 
@@ -243,17 +243,17 @@ class CausalLM(keras.Model):
 
     @staticmethod
     def make_optimizer(training: TrainConfig | str) -> keras.optimizers.Optimizer:
-        """Returns the optimizer of a recipe, with its schedule, clipping and weight decay.
+        """Returns the optimizer of a training config, with its schedule, clipping and weight decay.
 
         Args:
             training: A `TrainConfig`, or the name of a preset.
 
         Raises:
-            UserError: If the recipe has settings that `fit` cannot follow; it names them.
+            UserError: If the config has settings that `fit` cannot follow; it names them.
         """
         if isinstance(training, str):
             training = presets.get(training).training
-        return RecipeOptimizer(training)
+        return ConfigOptimizer(training)
 
     def compile(
         self,

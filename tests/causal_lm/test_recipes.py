@@ -12,7 +12,7 @@ from tables import slow_after
 from txl_tf import TrainConfig, TransformerXL
 from txl_tf.errors import UserError
 from txl_tf.training import TrainStep, make_optimizer
-from txl_tf.training.keras_optimizer import RecipeOptimizer
+from txl_tf.training.keras_optimizer import ConfigOptimizer
 
 N_STEPS = 5
 RECIPE = TrainConfig(
@@ -32,7 +32,7 @@ RECIPE = TrainConfig(
 def test_a_recipe_makes_the_steps_of_the_training_programs(optimizer):
     decay = {"weight_decay": 0.0} if optimizer == "adam" else {}
     recipe = dataclasses.replace(RECIPE, optimizer=optimizer, **decay)
-    lm = make_lm(RecipeOptimizer(recipe))
+    lm = make_lm(ConfigOptimizer(recipe))
     model, own = TransformerXL(CONFIG, seed=1), make_optimizer(recipe)
     for weight, other in zip(model.weights, lm.backbone.weights, strict=True):
         weight.assign(other)
@@ -51,8 +51,8 @@ def test_a_recipe_makes_the_steps_of_the_training_programs(optimizer):
 @pytest.mark.slow
 def test_weights_are_averaged_when_training_ends():
     recipe = dataclasses.replace(RECIPE, train_steps=100)
-    lm = make_lm(RecipeOptimizer(dataclasses.replace(recipe, ema=0.5)))
-    plain = make_lm(RecipeOptimizer(recipe))
+    lm = make_lm(ConfigOptimizer(dataclasses.replace(recipe, ema=0.5)))
+    plain = make_lm(ConfigOptimizer(recipe))
     for each in (lm, plain):
         each.fit(make_segments(), verbose=0)
     assert np.abs(lm.backbone.weights[0] - plain.backbone.weights[0]).max() > 1e-3
@@ -60,7 +60,7 @@ def test_weights_are_averaged_when_training_ends():
 
 @pytest.mark.slow
 def test_a_recipe_comes_back_from_a_file(tmp_path):
-    lm = make_lm(RecipeOptimizer(RECIPE), steps_per_execution=2)
+    lm = make_lm(ConfigOptimizer(RECIPE), steps_per_execution=2)
     lm.fit(make_segments(), verbose=0)
     path = str(tmp_path / "lm.keras")
     lm.save(path)
@@ -86,4 +86,4 @@ def test_a_preset_names_its_recipe():
 def test_what_fit_cannot_follow_is_named(changes):
     (name,) = changes
     with pytest.raises(UserError, match=f"`fit` cannot follow {name}.*: train it by `txl train`"):
-        RecipeOptimizer(TrainConfig(**changes))
+        ConfigOptimizer(TrainConfig(**changes))

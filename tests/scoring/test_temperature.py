@@ -13,7 +13,7 @@ from small_runs import MODEL, TRAINING, Text
 import txl_tf
 from txl_tf.config import AttentionSpan
 from txl_tf.layers import bin_loss
-from txl_tf.models.architecture import make_cached_model
+from txl_tf.models.architecture import make_frozen_model
 from txl_tf.runs.folder import RunConfig
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.scorer import Scorer
@@ -87,7 +87,7 @@ def test_scores_of_texts_have_the_temperature():
 def test_losses_of_an_lstm_have_the_temperature():
     config = dataclasses.replace(LSTM_CONFIG, cutoffs=(), div_val=1)
     model, ids = make_lstm(config), make_ids()
-    cached = make_cached_model(model, AttentionSpan(0), 5, temperature=TEMPERATURE)
+    cached = make_frozen_model(model, AttentionSpan(0), 5, temperature=TEMPERATURE)
     nats, _ = cached.score(tf.constant(ids), tf.constant(ids[:, ::-1]), cached.initial_state(2))
     hidden, _ = model(ids, model.initial_memory(2))
     np.testing.assert_allclose(nats, pick(heat(model.log_probs(hidden)), ids[:, ::-1]), rtol=1e-5)

@@ -49,7 +49,7 @@ def read(kind, folder):
             for path in folder.glob("*.pkl"):
                 release.read_corpus(path)
         case "torch" | "safetensors":
-            hub.load_hub_model(str(folder))
+            hub.load_transformers_model(str(folder))
         case "release":
             importing.read_release(str(folder))
         case "run":

@@ -214,27 +214,29 @@ class StandardSampler(Sampler):
         masses = tf.concat([tf.exp(tokens), tf.exp(clusters) * tf.stack(shares, axis=-1)], axis=-1)
         ends = tf.cumsum(masses, axis=-1)
         targets = uniforms * ends[:, -1]
-        slots = _find_slots(ends, masses, targets)
+        candidates = _find_candidates(ends, masses, targets)
         likeliest = tf.argmax(tokens, axis=-1, output_type=tf.int32)
-        found = _Found(slots, likeliest, tf.reduce_max(tokens, axis=-1))
+        found = _Found(candidates, likeliest, tf.reduce_max(tokens, axis=-1))
 
         def search_bin(index: int, found: _Found) -> _Found:
-            low, slot = bins[index][0], head_size + index - 1
-            logits = head[:, slot, None] + compute_inside(index)
+            low, cluster = bins[index][0], head_size + index - 1
+            logits = head[:, cluster, None] + compute_inside(index)
             logits = tf.where(allowed[index], logits, BANNED_LOGIT)  # (B, n_i)
             masses = tf.exp(logits)
-            drawn = _find_slots(tf.cumsum(masses, axis=-1), masses, targets - ends[:, slot - 1])
+            drawn = _find_candidates(
+                tf.cumsum(masses, axis=-1), masses, targets - ends[:, cluster - 1]
+            )
             likeliest = tf.argmax(logits, axis=-1, output_type=tf.int32)
             top = tf.reduce_max(logits, axis=-1)
             return _Found(
-                tf.where(slots == slot, low + drawn, found.drawn),
+                tf.where(candidates == cluster, low + drawn, found.drawn),
                 tf.where(top > found.best, low + likeliest, found.likeliest),
                 tf.maximum(top, found.best),
             )
 
         for index in tails:
-            slot = head_size + index - 1
-            is_drawn, is_open = slots == slot, head[:, slot] > found.best
+            cluster = head_size + index - 1
+            is_drawn, is_open = candidates == cluster, head[:, cluster] > found.best
             is_needed = tf.reduce_any(tf.where(self.temperature > 0, is_drawn, is_open))
             search = functools.partial(search_bin, index, found)
             found = tf.cond(is_needed, search, functools.partial(_Found, *found))
@@ -264,12 +266,12 @@ def _compute_share(
 
 
 def draw_by_weights(weights: tf.Tensor, uniforms: tf.Tensor) -> tf.Tensor:
-    """Draws a slot of each row, (B,) int32, whose probability is its share of the row's sum.
+    """Draws a candidate of each row, (B,) int32, whose probability is its share of the row's sum.
 
     `weights` are (B, n) float32, of at least 0, and `uniforms` (B,) float32 in [0, 1).
     """
     ends = tf.cumsum(weights, axis=-1)
-    return _find_slots(ends, weights, uniforms * ends[:, -1])
+    return _find_candidates(ends, weights, uniforms * ends[:, -1])
 
 
 def _draw_from_nucleus(
@@ -284,16 +286,16 @@ def _draw_from_nucleus(
     return tf.gather(tokens, draw_by_weights(weights, uniforms), batch_dims=1)
 
 
-def _find_slots(ends: tf.Tensor, weights: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    """Returns the first slot of each row, (B,) int32, that ends beyond the target and has a weight.
+def _find_candidates(ends: tf.Tensor, weights: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+    """Returns the first candidate of each row with a weight that ends beyond its target.
 
     `ends` (B, n) float32 are the cumulative sums of the weights (B, n), `targets` (B,) at most the
-    last of them.
+    last of them; the candidates are (B,) int32.
     """
-    slots = tf.reduce_sum(tf.cast(ends <= targets[:, None], tf.int32), axis=-1)
-    # A target that is rounded up to the total would select a slot beyond the last candidate.
+    candidates = tf.reduce_sum(tf.cast(ends <= targets[:, None], tf.int32), axis=-1)
+    # A target that is rounded up to the total would select one beyond the last with a weight.
     last = tf.reduce_max(tf.where(weights > 0, tf.range(tf.shape(weights)[-1]), 0), axis=-1)
-    return tf.minimum(slots, last)
+    return tf.minimum(candidates, last)
 
 
 def draw_uniforms(seed: int | tf.Tensor, block: int | tf.Tensor) -> tf.Tensor:

@@ -21,15 +21,15 @@ MAX_SINGLE_ROWS = 4  # for more rows, products with restored kernels are faster
 class LoopState(NamedTuple):
     """The state of the texts of a batch: a KV cache in ring buffers, and the last hidden state.
 
-    Each ring buffer has R = M + 1 slots. The next token overwrites the oldest one, so reading a
-    token moves no other. Rows and heads share one axis and the slots of the keys come last, as the
-    matrix products expect them: any other layout would be copied for every token.
+    Each ring buffer has R = M + 1 entries. The next token overwrites the oldest one, so reading a
+    token moves no other. Rows and heads share one axis and the entries of the keys come last, as
+    the matrix products expect them: any other layout would be copied for every token.
     """
 
     keys: tuple[tf.Tensor, ...]  # (B N, H, R) for each layer
     values: tuple[tf.Tensor, ...]  # (B N, R, H) for each layer
-    next_slot: tf.Tensor  # () int32, the ring-buffer slot of the next token
-    filled: tf.Tensor  # (B,) int32, the number of the M slots before `next_slot` that hold tokens
+    next_entry: tf.Tensor  # () int32, the ring-buffer entry of the next token
+    filled: tf.Tensor  # (B,) int32, how many of the M entries before it hold tokens
     hidden: tf.Tensor  # (B, D), of the last token read, which predicts the next token
     seen: tf.Tensor  # (B, V) bool, whether the text contains each token
     is_done: tf.Tensor  # (B,) bool, whether the text has ended
@@ -157,7 +157,7 @@ class TokenLoop:
         self, tokens: tf.Tensor, state: LoopState, multiply: Multiply = PackedKernel.multiply
     ) -> LoopState:
         """Reads one token of each text, (B,) int32, and returns the new state."""
-        model, slot, mask = self.cached.model, state.next_slot, self._make_mask(state)
+        model, entry, mask = self.cached.model, state.next_entry, self._make_mask(state)
         n_heads, d_head = model.config.n_head, model.config.d_head
         all_keys, all_values = [], []
         hidden = tf.cast(model.embedding(tokens[:, None]), self.dtype)  # (B, 1, D)
@@ -168,8 +168,8 @@ class TokenLoop:
                 for part in tf.split(projected[:, 0], 3, axis=-1)
             )
             # Write before reading, so that the ring buffers are updated in place.
-            keys = ops.slice_update(state.keys[index], [0, 0, slot], _merge(key)[:, :, None])
-            values = ops.slice_update(state.values[index], [0, slot, 0], _merge(value)[:, None])
+            keys = ops.slice_update(state.keys[index], [0, 0, entry], _merge(key)[:, :, None])
+            values = ops.slice_update(state.values[index], [0, entry, 0], _merge(value)[:, None])
             all_keys.append(keys)
             all_values.append(values)
             content_query, position_query = (
@@ -178,7 +178,7 @@ class TokenLoop:
             )
             content = _merge(content_query)[:, None] @ keys
             content = tf.reshape(content, [-1, n_heads, 1, self._ring_len])
-            position = self._score_slots(position_query, self.positions[index], slot)
+            position = self._score_entries(position_query, self.positions[index], entry)
             weights = compute_weights(content, position, mask)
             weights = tf.cast(tf.reshape(weights, [-1, 1, self._ring_len]), self.dtype)
             attended = tf.reshape(weights @ values, [-1, 1, n_heads * d_head])
@@ -188,16 +188,16 @@ class TokenLoop:
         return state._replace(
             keys=tuple(all_keys),
             values=tuple(all_values),
-            next_slot=(slot + 1) % self._ring_len,
+            next_entry=(entry + 1) % self._ring_len,
             filled=tf.minimum(state.filled + 1, self.cached.span.mem_len),
             hidden=hidden[:, 0],
             seen=tf.logical_or(state.seen, is_token),
         )
 
     def _make_mask(self, state: LoopState) -> tf.Tensor:
-        """Returns the slots that the new token sees, (1, R) bool or (B, 1, 1, R)."""
+        """Returns the entries that the new token sees, (1, R) bool or (B, 1, 1, R)."""
         span = self.cached.span
-        distances = (state.next_slot - tf.range(self._ring_len)) % self._ring_len
+        distances = (state.next_entry - tf.range(self._ring_len)) % self._ring_len
         furthest = span.mem_len - int(span.same_length and span.counts_self)
         mask = (distances <= furthest)[None]
         if not self.cached.mask_empty_memory:
@@ -205,16 +205,16 @@ class TokenLoop:
         is_filled = distances <= state.filled[:, None]
         return tf.logical_and(mask, is_filled)[:, None, None]
 
-    def _score_slots(self, query: tf.Tensor, positions: tf.Tensor, slot: tf.Tensor) -> tf.Tensor:
-        """Returns the position scores (B, N, 1, R) of queries (B, N, W) of tokens at `slot`."""
+    def _score_entries(self, query: tf.Tensor, positions: tf.Tensor, entry: tf.Tensor) -> tf.Tensor:
+        """Returns the position scores (B, N, 1, R) of queries (B, N, W) of tokens at `entry`."""
         rows = tf.transpose(query, [1, 0, 2])  # (N, B, W)
         scores = tf.transpose(rows @ positions, [1, 0, 2])
         n_shared = self._ring_len - positions.shape[2]
         if n_shared:  # distances beyond `clamp_len`
             scores = tf.concat([tf.repeat(scores[..., :1], n_shared, axis=-1), scores], axis=-1)
-        # From the distances R - 1, ..., 0 to the slots. Slicing a doubled tensor would work too,
+        # From the distances R - 1, ..., 0 to the entries. Slicing a doubled tensor would work too,
         # but XLA pads the operand of such a slice.
-        return tf.roll(scores, slot + 1, axis=-1)[:, :, None]
+        return tf.roll(scores, entry + 1, axis=-1)[:, :, None]
 
     def make_product(self, state: LoopState) -> Callable[[LoopState], Multiply]:
         """Returns the function that tells how a step multiplies with packed kernels.
@@ -228,7 +228,7 @@ class TokenLoop:
 
 
 def _multiply_few_rows(state: LoopState) -> Multiply:
-    product = functools.partial(multiply_rows, guard=state.next_slot >= 0)
+    product = functools.partial(multiply_rows, guard=state.next_entry >= 0)
     return lambda kernel, inputs: kernel.multiply_stored(inputs, product)
 
 

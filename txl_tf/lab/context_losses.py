@@ -10,7 +10,7 @@ import tensorflow as tf
 from txl_tf import LanguageModel, UserError
 from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.layers.memory import clear_rows
-from txl_tf.models.cached_model import SegmentReader
+from txl_tf.models.cached_model import FrozenModel
 from txl_tf.scoring.segment_loop import FrozenReader, cut_rows, score_segments
 
 # Limits of a batch: scores of one head, and tokens.
@@ -106,7 +106,7 @@ class ContextReader:
 
 
 def _score_last_targets(
-    cached: SegmentReader,
+    cached: FrozenModel,
     ids: tf.Tensor,
     targets: tf.Tensor,
     state: Any,

@@ -5,10 +5,10 @@ from typing import Any
 
 from txl_tf.config import LSTM, QRNN, TRANSFORMER_XL, AttentionSpan, ModelConfig
 from txl_tf.errors import UserError
-from txl_tf.models.cached_model import SegmentReader
+from txl_tf.models.cached_model import FrozenModel
 from txl_tf.models.segment_model import SegmentModel
 
-# The places of the model, and of the reader with frozen weights. They are imported when they are
+# The classes of the model, and of the same with frozen weights. They are imported when they are
 # used, because the laboratory lies above this module.
 _BASELINES = "txl_tf.lab.baselines"
 _MODELS = {
@@ -16,7 +16,7 @@ _MODELS = {
     LSTM: f"{_BASELINES}.lstm:LSTMModel",
     QRNN: f"{_BASELINES}.qrnn:QRNNModel",
 }
-_READERS = {
+_FROZEN = {
     TRANSFORMER_XL: "txl_tf.models.cached_model:CachedModel",
     LSTM: f"{_BASELINES}.cached_recurrent:CachedRecurrent",
     QRNN: f"{_BASELINES}.cached_recurrent:CachedRecurrent",
@@ -40,11 +40,11 @@ def make_model(config: ModelConfig, *, dtype: Any = "float32", **kwargs: Any) ->
     return pkgutil.resolve_name(_MODELS[config.model_type])(config, dtype=dtype, **kwargs)
 
 
-def make_cached_model(
+def make_frozen_model(
     model: SegmentModel, span: AttentionSpan, tgt_len: int, **kwargs: Any
-) -> SegmentReader:
-    """Returns the reader of a model with frozen weights; the arguments are those of its class."""
-    return pkgutil.resolve_name(_READERS[model.config.model_type])(model, span, tgt_len, **kwargs)
+) -> FrozenModel:
+    """Returns a model as it reads with frozen weights; the arguments are those of its class."""
+    return pkgutil.resolve_name(_FROZEN[model.config.model_type])(model, span, tgt_len, **kwargs)
 
 
 def check_transformer(config: ModelConfig, task: str) -> None:

@@ -56,8 +56,8 @@ class CachedState(NamedTuple):
         return tf.minimum(self.n_read, self.keys[0].shape[2])
 
 
-class SegmentReader:
-    """The base of the readers of segments with frozen weights, which score what they read.
+class FrozenModel:
+    """The base of the models with frozen weights, which read segments and score what they read.
 
     A state is a nest of tensors with the fields `last` and `n_read` of `CachedState`. A subclass
     defines `initial_state` and `read` as `CachedModel` does.
@@ -173,7 +173,7 @@ class SegmentReader:
         return self.model.log_probs(state.last[:, None])[:, 0]
 
 
-class CachedModel(SegmentReader):
+class CachedModel(FrozenModel):
     """Reads segments like the model, but keeps a KV cache instead of hidden states.
 
     The memory reuses what was computed for the previous segments (Dai et al. 2019, section 3.2).
@@ -181,7 +181,7 @@ class CachedModel(SegmentReader):
     cached in its place, and so are the products of the positions. The results are those of the
     model.
 
-    The arguments are those of `SegmentReader`; the memory has `span.mem_len` entries.
+    The arguments are those of `FrozenModel`; the memory has `span.mem_len` entries.
 
     Attributes:
         positions: The products W_{k,R} R of all distances in a segment (terms b and d in section
@@ -219,7 +219,7 @@ class CachedModel(SegmentReader):
 
     @property
     def max_len_without_memory(self) -> int:
-        """See `SegmentReader`."""
+        """See `FrozenModel`."""
         if not self.mask_empty_memory:
             return 0
         mem_len = self.span.mem_len

@@ -65,12 +65,12 @@ def verify_release(options: flags.FlagValues) -> bool:
 
     from txl_tf.lab.verify import comparison
     from txl_tf.release import load_model
-    from txl_tf.release.hub import is_hub_folder
     from txl_tf.release.infer import describe_config, infer_config
     from txl_tf.release.names import SCOPE, list_entries
+    from txl_tf.release.transformers_folder import is_transformers_folder
     from txl_tf.release.weights import find_release_checkpoint, read_weights
 
-    if is_hub_folder(options.source):
+    if is_transformers_folder(options.source):
         raise UserError(
             f"`{options.source}` is of Hugging Face transformers: only checkpoints of the 2019 "
             "release can be compared"

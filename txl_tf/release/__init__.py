@@ -9,14 +9,14 @@ from txl_tf.quiet_start import hide_remarks, import_name
 
 _PLACES = {
     "Corpus": "txl_tf.release.corpus",
-    "is_hub_folder": "txl_tf.release.hub",
+    "is_transformers_folder": "txl_tf.release.transformers_folder",
     "list_entries": "txl_tf.release.names",
-    "load_hub_model": "txl_tf.release.hub",
+    "load_transformers_model": "txl_tf.release.transformers_folder",
     "load_model": "txl_tf.release.weights",
     "load_vocabulary": "txl_tf.release.corpus",
     "read_corpus": "txl_tf.release.corpus",
-    "read_hub_config": "txl_tf.release.hub",
-    "read_hub_vocabulary": "txl_tf.release.hub",
+    "read_transformers_config": "txl_tf.release.transformers_folder",
+    "read_transformers_vocabulary": "txl_tf.release.transformers_folder",
 }
 
 __all__ = list(_PLACES)

@@ -15,9 +15,13 @@ from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.release.corpus import read_corpus
-from txl_tf.release.hub import is_hub_folder, load_hub_model, read_hub_vocabulary
 from txl_tf.release.infer import infer_config
 from txl_tf.release.names import SCOPE, list_entries
+from txl_tf.release.transformers_folder import (
+    is_transformers_folder,
+    load_transformers_model,
+    read_transformers_vocabulary,
+)
 from txl_tf.release.weights import (
     GLOBAL_STEP,
     SLOTS,
@@ -41,7 +45,7 @@ from txl_tf.training.update_rules import make_optimizer
 class Release(NamedTuple):
     """A released model and the data that came with it; what is unknown is `None`."""
 
-    kind: str  # "release2019" or "hub"
+    kind: str  # "release2019" or "transformers"
     path: str  # of the checkpoint, or of the folder
     model: TransformerXL
     step: int  # the number of steps that it was trained for; 0 if unknown
@@ -59,11 +63,11 @@ def read_release(source: str, *, dataset: str | None = None) -> Release:
             checkpoint; or a folder of a Hugging Face Transformer-XL.
         dataset: The name of the data set, if the source states none or a wrong one.
     """
-    if is_hub_folder(source):
-        model, evaluation = load_hub_model(source)
+    if is_transformers_folder(source):
+        model, evaluation = load_transformers_model(source)
         _check_finite(source, model)
-        vocabulary = read_hub_vocabulary(source)
-        return Release("hub", source, model, 0, evaluation, dataset, vocabulary, {})
+        vocabulary = read_transformers_vocabulary(source)
+        return Release("transformers", source, model, 0, evaluation, dataset, vocabulary, {})
     path = find_release_checkpoint(source)
     config = infer_config(path)
     found, vocabulary, splits = _read_data(_find_data(source, path), dataset, config)

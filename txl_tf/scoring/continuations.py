@@ -10,7 +10,7 @@ from txl_tf.config import EvalConfig
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, check_integer
 from txl_tf.layers.memory import clear_rows
-from txl_tf.models.cached_model import SegmentReader
+from txl_tf.models.cached_model import FrozenModel
 from txl_tf.models.segment_model import SegmentModel
 from txl_tf.scoring.segment_loop import FrozenReader, cut_rows, score_segments
 
@@ -91,7 +91,7 @@ class ContinuationScorer:
 
 
 def _score_greedily(
-    cached: SegmentReader,
+    cached: FrozenModel,
     ids: tf.Tensor,
     targets: tf.Tensor,
     state: Any,

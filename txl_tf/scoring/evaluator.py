@@ -19,7 +19,7 @@ _ADVICE = "for this evaluation: try fewer lanes, or a smaller tgt_len or mem_len
 
 
 def choose_warm_len(reach: int) -> int:
-    """Returns the number of tokens that warm a lane well enough: four times `SegmentReader.reach`.
+    """Returns the number of tokens that warm a lane well enough: four times `FrozenModel.reach`.
 
     A state of layer n depends on n memory lengths of text, so n_layer memory lengths would be exact
     (each rounded up to whole segments without `same_length`). In the worst measured case, text more

@@ -11,8 +11,8 @@ from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.lanes.evaluation_lanes import Segment
 from txl_tf.layers.memory import clear_rows
-from txl_tf.models.architecture import make_cached_model
-from txl_tf.models.cached_model import SegmentReader
+from txl_tf.models.architecture import make_frozen_model
+from txl_tf.models.cached_model import FrozenModel
 from txl_tf.models.compilation import Recent, compile_function
 from txl_tf.models.segment_model import SegmentModel
 
@@ -88,7 +88,7 @@ class FrozenReader:
         max_len: The largest number of tokens of a segment; `None` for that of the config.
         mask_empty_memory: See `CachedModel`.
         jit: How much of a step XLA compiles, once for each shape; one of `JIT_MODES`.
-        score: What a step computes: `SegmentReader.score`, or a function with its arguments that
+        score: What a step computes: `FrozenModel.score`, or a function with its arguments that
             returns other results, a nest of tensors, and the new state.
 
     Raises:
@@ -105,9 +105,9 @@ class FrozenReader:
         max_len: int | None = None,
         mask_empty_memory: bool = False,
         jit: str = "auto",
-        score: Callable[..., tuple[Any, Any]] = SegmentReader.score,
+        score: Callable[..., tuple[Any, Any]] = FrozenModel.score,
     ):
-        self.cached = make_cached_model(
+        self.cached = make_frozen_model(
             model,
             config.span,
             max_len or config.tgt_len,
@@ -148,7 +148,7 @@ class FrozenReader:
         results = tf.nest.map_structure(lambda result: result.numpy(), results)
         return results, after if segment.uses_memory else state
 
-    def _compile(self, cached: SegmentReader, tensors: tuple[Any, ...]) -> Any:
+    def _compile(self, cached: FrozenModel, tensors: tuple[Any, ...]) -> Any:
         score = functools.partial(self._score, cached)
         function = compile_function(score, self._jit, cached.model.compute_dtype)
         # A concrete function is called faster, and never traced again.

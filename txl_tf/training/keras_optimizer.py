@@ -48,7 +48,7 @@ class RecipeSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class RecipeOptimizer(keras.optimizers.Adam):
+class ConfigOptimizer(keras.optimizers.Adam):
     """Adam, AdamW or Muon with the schedule, the clipping and the weight decay of a training.
 
     The rules are those of `txl_tf.training.make_optimizer`. With Muon, the matrices of the layers
@@ -64,7 +64,7 @@ class RecipeOptimizer(keras.optimizers.Adam):
         UserError: If the config has settings that an optimizer of Keras cannot follow.
     """
 
-    def __init__(self, training: TrainConfig, *, name: str = "recipe"):
+    def __init__(self, training: TrainConfig, *, name: str = "config_optimizer"):
         usual = TrainConfig()
         unknown = [x for x in _UNKNOWN if getattr(training, x) != getattr(usual, x)]
         if training.optimizer == "lamb":

@@ -18,7 +18,7 @@ from txl_tf.lab.baselines.cached_recurrent import CachedRecurrent
 from txl_tf.lab.context_losses import ContextReader
 from txl_tf.lab.text_attention import read_attention
 from txl_tf.layers.memory import clear_rows
-from txl_tf.models.architecture import make_cached_model
+from txl_tf.models.architecture import make_frozen_model
 from txl_tf.scoring.continuations import Continuation, ContinuationScorer
 from txl_tf.scoring.evaluator import Evaluator
 
@@ -35,7 +35,7 @@ def model(request):
 
 
 def make_reader(model):
-    reader = make_cached_model(model, SPAN, TGT_LEN)
+    reader = make_frozen_model(model, SPAN, TGT_LEN)
     assert isinstance(reader, CachedRecurrent)
     return reader
 
@@ -144,7 +144,7 @@ def test_a_span_of_attention_is_refused_by_all_that_read(model):
     evaluation = dataclasses.replace(EVALUATION, clamp_len=5)
     lm = txl_tf.LanguageModel(model, None, evaluation)
     readings = [
-        lambda: make_cached_model(model, evaluation.span, TGT_LEN),
+        lambda: make_frozen_model(model, evaluation.span, TGT_LEN),
         lambda: Evaluator(model, evaluation),
         lambda: ContextReader(lm, 9),
         lambda: lm.score([make_ids()[0]]),

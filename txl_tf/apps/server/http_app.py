@@ -29,7 +29,7 @@ from txl_tf.apps.server.api_requests import (
     read_request,
 )
 from txl_tf.apps.server.model_service import Choice, ModelService
-from txl_tf.apps.server.session_store import SessionStore, Slot
+from txl_tf.apps.server.session_store import Place, SessionStore
 from txl_tf.errors import UserError, explain
 
 _N_PLACES = 64
@@ -139,13 +139,13 @@ class HttpApp:
         body, default = await read_body(request), self._service.default_prompt
         asked = read_completion(body, self._max_tokens, default)
         self._check_model(asked.model)
-        held, begins, slot = request.scope["held"], bool(asked.prompt), Slot()
+        held, begins, place = request.scope["held"], bool(asked.prompt), Place()
         if asked.session is not None:
-            slot = held.enter_context(self._sessions.use(asked.session, begins=begins))
+            place = held.enter_context(self._sessions.use(asked.session, begins=begins))
         await held.enter_async_context(self._active)
         if begins:
-            slot.texts = await self._compute(request, self._service.start, asked)
-        texts = slot.texts
+            place.texts = await self._compute(request, self._service.start, asked)
+        texts = place.texts
         assert texts is not None
         n_read = texts.n_prompt_tokens if begins else 0
         async for n_tokens in self._take_turns(request, texts.read(asked.text)):

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from txl_tf.models.cached_model import SegmentReader
+from txl_tf.models.cached_model import FrozenModel
 
 
 class RecurrentState(NamedTuple):
@@ -21,12 +21,12 @@ class RecurrentState(NamedTuple):
     n_read: tf.Tensor
 
 
-class CachedRecurrent(SegmentReader):
+class CachedRecurrent(FrozenModel):
     """Reads segments of any lengths with the results of one pass over the text.
 
     A recurrent model keeps no keys and values, so this only takes account of padding. An empty
     state is that of no token, so `mask_empty_memory` changes nothing. The arguments are those of
-    `SegmentReader`, with the span `AttentionSpan(0)`.
+    `FrozenModel`, with the span `AttentionSpan(0)`.
     """
 
     @property

@@ -17,8 +17,8 @@ from small_model import LOSS_TOLERANCE
 from tables import slow_after
 
 from txl_tf.errors import UserError
-from txl_tf.release import load_hub_model
-from txl_tf.release.hub import list_weights
+from txl_tf.release import load_transformers_model
+from txl_tf.release.transformers_folder import list_weights
 
 FOLDER = GOLDEN / "hub" / "word"
 LENGTH, N_SEGMENTS = 3, 4
@@ -93,7 +93,7 @@ def use_torch_file(monkeypatch, tensors):
 
 def test_segments_are_those_of_hugging_face_transformers():
     golden, tgt_len = read_golden()
-    model, evaluation = load_hub_model(str(FOLDER))
+    model, evaluation = load_transformers_model(str(FOLDER))
     tokens = golden.pop("tokens")
     computed = run_segments(model, evaluation.span, tokens, tgt_len)
     assert computed.keys() == golden.keys()
@@ -113,7 +113,7 @@ def test_the_reference_of_these_tests_is_hugging_face_transformers():
 def test_every_kind_of_model_has_the_losses_of_the_reference(variant, tmp_path):
     settings = SMALL | VARIANTS[variant]
     tensors, tokens = make_tensors(settings), make_tokens()
-    model, evaluation = load_hub_model(write_folder(tmp_path, settings, tensors))
+    model, evaluation = load_transformers_model(write_folder(tmp_path, settings, tensors))
     computed = run_segments(model, evaluation.span, tokens, LENGTH)
     for index, expected in enumerate(compute_losses(settings, tensors, tokens, LENGTH)):
         np.testing.assert_allclose(computed[f"nll_{index}"], expected, rtol=0, atol=LOSS_TOLERANCE)
@@ -139,14 +139,14 @@ TWINNED = SMALL | {"untie_r": False}
 
 
 def assert_same_weights(folder, expected):
-    model, _ = load_hub_model(folder)
+    model, _ = load_transformers_model(folder)
     for computed, variable in zip(model.get_weights(), expected.get_weights(), strict=True):
         np.testing.assert_array_equal(computed, variable)
 
 
 def test_a_tensor_may_have_either_name_or_both(tmp_path):
     tensors = make_tensors(TWINNED)
-    expected, _ = load_hub_model(write_folder(tmp_path / "1", TWINNED, tensors))
+    expected, _ = load_transformers_model(write_folder(tmp_path / "1", TWINNED, tensors))
     twins = list_twins(tensors)
     assert_same_weights(write_folder(tmp_path / "both", TWINNED, tensors | twins), expected)
     kept = {
@@ -165,12 +165,12 @@ def test_two_names_of_a_tensor_with_other_values_are_refused(tmp_path):
     tensors[twin] = tensors[twin] + 1
     folder = write_folder(tmp_path, TWINNED, tensors)
     with pytest.raises(UserError, match=rf"cannot be read: {twin} and {name} must be equal$"):
-        load_hub_model(folder)
+        load_transformers_model(folder)
 
 
 def test_the_frequencies_of_the_sinusoids_are_passed_over(tmp_path):
     settings, tensors = read_golden_folder()
-    expected, _ = load_hub_model(str(FOLDER))
+    expected, _ = load_transformers_model(str(FOLDER))
     del tensors["transformer.pos_emb.inv_freq"]
     assert_same_weights(write_folder(tmp_path, settings, tensors), expected)
 
@@ -181,7 +181,7 @@ def test_a_missing_tensor_is_named(tmp_path):
     del tensors[name]
     folder = write_folder(tmp_path, SMALL, tensors)
     with pytest.raises(UserError, match=rf"does not fit the config: {name} is missing$") as error:
-        load_hub_model(folder)
+        load_transformers_model(folder)
     assert get_line(error).startswith(folder)
 
 
@@ -189,7 +189,7 @@ def test_a_tensor_without_a_place_is_named(tmp_path):
     extra = {"crit.out_projs.3": np.zeros((3, 5), "float32")}
     folder = write_folder(tmp_path, SMALL, make_tensors(SMALL) | extra)
     with pytest.raises(UserError, match=r": crit.out_projs.3 \[3, 5\] has no place in the model$"):
-        load_hub_model(folder)
+        load_transformers_model(folder)
 
 
 def test_a_tensor_of_another_shape_or_of_integers_is_named(tmp_path):
@@ -197,16 +197,16 @@ def test_a_tensor_of_another_shape_or_of_integers_is_named(tmp_path):
     tensors[name] = np.ascontiguousarray(tensors[name].T)
     folder = write_folder(tmp_path, SMALL, tensors)
     with pytest.raises(UserError, match=rf": {name} is \[15, 6\], the model needs \[6, 15\]$"):
-        load_hub_model(folder)
+        load_transformers_model(folder)
     folder = write_folder(tmp_path, SMALL, tensors | {name: tensors[name].astype("int8")})
     with pytest.raises(UserError, match=rf"cannot be read: {name} has the dtype int8$"):
-        load_hub_model(folder)
+        load_transformers_model(folder)
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, "float64"])
 def test_tensors_of_other_floating_numbers_become_float32(dtype, tmp_path):
     tensors = {name: array.astype(dtype) for name, array in make_tensors(SMALL).items()}
-    model, _ = load_hub_model(write_folder(tmp_path, SMALL, tensors))
+    model, _ = load_transformers_model(write_folder(tmp_path, SMALL, tensors))
     table = np.asarray(model.embedding.tables[1])
     assert table.dtype == np.float32
     expected = tensors["transformer.word_emb.emb_layers.1.weight"].astype("float32")
@@ -222,11 +222,13 @@ def test_tensors_of_other_floating_numbers_become_float32(dtype, tmp_path):
     ids=lambda changes: next(iter(changes)),
 )
 def test_a_config_of_a_far_larger_model_is_refused_before_making_it(changes, tmp_path, monkeypatch):
-    monkeypatch.setattr("txl_tf.release.hub.TransformerXL", lambda *_: pytest.fail("made"))
+    monkeypatch.setattr(
+        "txl_tf.release.transformers_folder.TransformerXL", lambda *_: pytest.fail("made")
+    )
     settings = {name: value for name, value in SMALL.items() if name != "tie_projs"}
     folder = write_folder(tmp_path, settings | changes, make_tensors(SMALL))
     with pytest.raises(UserError, match=r"its config describes a far larger model than its "):
-        load_hub_model(folder)
+        load_transformers_model(folder)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +245,7 @@ def test_a_header_that_numpy_cannot_follow_is_one_line(dtype, shape, size, tmp_p
     data = struct.pack("<Q", len(header)) + header.encode() + bytes(size)
     (tmp_path / "model.safetensors").write_bytes(data)
     with pytest.raises(UserError, match=r"model\.safetensors` cannot be read: ") as error:
-        load_hub_model(str(tmp_path))
+        load_transformers_model(str(tmp_path))
     get_line(error)
 
 
@@ -251,7 +253,7 @@ def test_a_name_is_shown_without_control_characters(tmp_path):
     extra = {"a\n\x1b[31m": np.zeros(3, "float32")}
     folder = write_folder(tmp_path, SMALL, make_tensors(SMALL) | extra)
     with pytest.raises(UserError, match=r": a\\n\\x1b\[31m \[3\] has no place in the model$"):
-        load_hub_model(folder)
+        load_transformers_model(folder)
 
 
 def write_shards(folder):
@@ -273,7 +275,7 @@ def copy_golden_folder(folder, *names):
 
 
 def test_shards_are_one_model(tmp_path):
-    expected, _ = load_hub_model(str(FOLDER))
+    expected, _ = load_transformers_model(str(FOLDER))
     copy_golden_folder(tmp_path, "model.safetensors")
     write_shards(tmp_path)
     assert_same_weights(str(tmp_path), expected)
@@ -284,7 +286,7 @@ def test_a_missing_shard_is_named(tmp_path):
     write_shards(tmp_path)
     (tmp_path / "model-00002-of-00002.safetensors").unlink()
     with pytest.raises(UserError, match=r"model-00002-of-00002.safetensors` cannot be") as error:
-        load_hub_model(str(tmp_path))
+        load_transformers_model(str(tmp_path))
     get_line(error)
 
 
@@ -293,11 +295,11 @@ def test_an_index_that_names_no_files_is_refused(text, tmp_path):
     copy_golden_folder(tmp_path)
     (tmp_path / "model.safetensors.index.json").write_text(text)
     with pytest.raises(UserError, match=r"cannot be read: it does not map tensors to files"):
-        load_hub_model(str(tmp_path))
+        load_transformers_model(str(tmp_path))
 
 
 def test_a_bin_is_read_where_there_is_nothing_else(tmp_path, monkeypatch):
-    expected, _ = load_hub_model(str(FOLDER))
+    expected, _ = load_transformers_model(str(FOLDER))
     copy_golden_folder(tmp_path, "pytorch_model.bin")
     use_torch_file(monkeypatch, load_file(FOLDER / "model.safetensors"))
     assert_same_weights(str(tmp_path), expected)
@@ -307,4 +309,4 @@ def test_a_folder_without_weights_is_one_line(tmp_path):
     copy_golden_folder(tmp_path)
     message = r"` holds no weights: it has neither model.safetensors nor pytorch_model.bin$"
     with pytest.raises(UserError, match=message):
-        load_hub_model(str(tmp_path))
+        load_transformers_model(str(tmp_path))

@@ -105,14 +105,14 @@ _RENAMES = {
 }
 
 
-class HubConfig(NamedTuple):
+class TransformersConfig(NamedTuple):
     """The config of a model, and the way in which Hugging Face transformers reads a text."""
 
     model: ModelConfig
     evaluation: EvalConfig
 
 
-def is_hub_folder(folder: str) -> bool:
+def is_transformers_folder(folder: str) -> bool:
     """Returns whether a folder is a Transformer-XL of Hugging Face transformers, even if damaged.
 
     Weight files with the names of that library are enough, whatever the config states.
@@ -125,7 +125,7 @@ def is_hub_folder(folder: str) -> bool:
         return False
 
 
-def read_hub_config(folder: str) -> HubConfig:
+def read_transformers_config(folder: str) -> TransformersConfig:
     """Reads the config of a folder of Hugging Face transformers.
 
     With `same_length` its mask shows M keys, so `counts_self` is set. Only older configs state a
@@ -143,7 +143,7 @@ def read_hub_config(folder: str) -> HubConfig:
         return _translate(settings)
 
 
-def load_hub_model(folder: str) -> tuple[TransformerXL, EvalConfig]:
+def load_transformers_model(folder: str) -> tuple[TransformerXL, EvalConfig]:
     """Returns the model of a folder, and the config with which Hugging Face transformers reads.
 
     The weights are in model.safetensors, its shards, or pytorch_model.bin, in this order of
@@ -154,7 +154,7 @@ def load_hub_model(folder: str) -> tuple[TransformerXL, EvalConfig]:
             if `ModelConfig` cannot express the config; or if a tensor is missing, is not in the
             model or has another shape. All such tensors are named.
     """
-    config = read_hub_config(folder)
+    config = read_transformers_config(folder)
     tensors = _read_tensors(folder)
     _check_model_size(folder, config.model, tensors)
     model = TransformerXL(config.model, dtype="float32")
@@ -162,7 +162,7 @@ def load_hub_model(folder: str) -> tuple[TransformerXL, EvalConfig]:
     return model, config.evaluation
 
 
-def read_hub_vocabulary(folder: str) -> Vocabulary | None:
+def read_transformers_vocabulary(folder: str) -> Vocabulary | None:
     """Reads the words of a folder of Hugging Face transformers from vocab.txt.
 
     The vocabulary splits only at white space: texts must be tokenized like the training text
@@ -191,7 +191,7 @@ def read_hub_vocabulary(folder: str) -> Vocabulary | None:
         return None
     options = LearningOptions(lower_case=settings.get("lower_case", False))
     vocabulary = read_vocabulary_file(path, "word", options)
-    n_token = read_hub_config(folder).model.n_token
+    n_token = read_transformers_config(folder).model.n_token
     if len(vocabulary) != n_token:
         raise UserError(f"`{path}` holds {len(vocabulary)} symbols, but the model has {n_token}")
     known = [symbol for symbol in ("<UNK>", "<unk>") if symbol in vocabulary.symbols]
@@ -209,7 +209,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def _translate(settings: dict[str, Any]) -> HubConfig:
+def _translate(settings: dict[str, Any]) -> TransformersConfig:
     """Returns the configs that express the settings of Hugging Face transformers."""
     settings = {_ALIASES.get(name, name): value for name, value in settings.items()}
     if settings.get("model_type") != MODEL_TYPE:
@@ -224,7 +224,7 @@ def _translate(settings: dict[str, Any]) -> HubConfig:
     reading = {name: settings.get(name, default) for name, default in _READING_DEFAULTS.items()}
     if isinstance(reading["clamp_len"], int) and reading["clamp_len"] < 1:  # no limit
         reading["clamp_len"] = -1
-    return HubConfig(
+    return TransformersConfig(
         dataclasses.replace(model, proj_share_all_but_first=_shares_projections(settings, model)),
         EvalConfig(eval_batch_size=1, **reading, counts_self=True),
     )
