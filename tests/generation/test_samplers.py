@@ -29,7 +29,7 @@ class MinP(Sampler):
 
     def __init__(self, min_p, temperature=1.0, bias=(0.0,) * N_TOKEN):
         self.min_p, self.temperature = float(min_p), float(temperature)
-        self.bias = np.array(bias, np.float32)
+        self.bias = np.array(bias)  # float64
 
     def choose(self, log_probs, uniforms, seen):
         MinP.n_traces += 1

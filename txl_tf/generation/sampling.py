@@ -23,7 +23,7 @@ class Sampler:
     """A rule by which the next token of each text is drawn; subclasses define `choose`.
 
     The loop over tokens is compiled together with `choose`. Attributes that are floats or arrays
-    are tensors there, so other values of them need no compilation. The other attributes must be
+    are tensors there, of float32 or integers, so other values of them need no compilation. The other attributes must be
     hashable, and the loop is compiled once for each of their values.
 
     >>> class MinP(Sampler):
@@ -58,11 +58,11 @@ class Sampler:
 
     @property
     def tensors(self) -> dict[str, tf.Tensor]:
-        """The attributes that are tensors in the loop, by name."""
+        """The attributes that are tensors in the loop, by name; those of floats are float32."""
+        found = {name: tf.constant(x) for name, x in vars(self).items() if _is_tensor(x)}
         return {
-            name: tf.constant(value, tf.float32) if isinstance(value, float) else tf.constant(value)
-            for name, value in vars(self).items()
-            if _is_tensor(value)
+            name: tf.cast(tensor, tf.float32) if tensor.dtype.is_floating else tensor
+            for name, tensor in found.items()
         }
 
     @property
