@@ -95,6 +95,10 @@ def test_a_model_that_cannot_be_is_an_error(fields, message):
             {"mem_len": 0, "same_length": True},
             r"`mem_len` must be positive with `same_length`: each query .*: mem_len=0,",
         ),
+        (
+            {"mem_len": 1, "same_length": True, "counts_self": True},
+            r"`mem_len` must be more than 1 with `same_length`: each query .*: mem_len=1,",
+        ),
         ({"clamp_len": 0}, r"`clamp_len` must be -1 \(off\) or positive. Received: clamp_len=0"),
     ],
 )

@@ -22,7 +22,18 @@ CASES = [
 def test_the_ring_gives_what_segments_of_one_token_give(name, span, is_masked):
     """Longer than the ring, so that each of its places is written several times."""
     case = load_case(name)
+    compare_ring(load_model(case.checkpoint, case.config), span, is_masked, case)
+
+
+def test_the_ring_has_what_an_encoding_adds_to_the_inputs():
+    case = load_case("char")
     model = load_model(case.checkpoint, case.config)
+    model.encoding.encode_embeddings = lambda hidden: 1.5 * hidden
+    model.encoding.encode_input = lambda model, index, hidden: hidden + index
+    compare_ring(model, AttentionSpan(7), False, case)
+
+
+def compare_ring(model, span, is_masked, case):
     cached = CachedModel(model, span, 1, mask_empty_memory=is_masked)
     loop = TokenLoop(cached, take_positions(cached))
     ids = case.golden["tokens"].astype("int32")[:, :20]

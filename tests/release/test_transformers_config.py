@@ -114,7 +114,7 @@ def test_without_ties_the_setting_of_the_release_decides(tmp_path):
         ({"tie_projs": None}, r"`tie_projs` must be .*Received: null"),
         (
             {"mem_len": 0},
-            r"`mem_len` must be positive with `same_length`: each query would see only",
+            r"`mem_len` must be more than 1 with `same_length`: each query would see only",
         ),
         ({"clamp_len": "5"}, r"`clamp_len` must be an integer"),
     ],

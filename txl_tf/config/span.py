@@ -50,8 +50,9 @@ class AttentionSpan(Config):
         self._check_fields()
         self._check(self.clamp_len != 0, "`clamp_len` must be -1 (off) or positive")
         self._check(
-            self.mem_len > 0 or not self.same_length,
-            "`mem_len` must be positive with `same_length`: each query would see only its own key",
+            self.mem_len > self.counts_self or not self.same_length,
+            f"`mem_len` must be {'more than 1' if self.counts_self else 'positive'} with "
+            "`same_length`: each query would see only its own key",
         )
 
 

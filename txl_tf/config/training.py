@@ -29,25 +29,32 @@ MAX_SEED = 2**32 - 1  # Keras stores the seeds of its generators as uint32
 
 
 class OptimizerFacts(NamedTuple):
-    """The facts about an optimizer; `txl_tf.training.update_rules` computes it."""
+    """The facts that follow from the name of an optimizer."""
 
+    place: str  # the module and the name of its class
     text: str  # what it is, for `--help`
     has_decay: bool = True  # it supports weight decay
     n_moments: int = 2  # of each weight
     n_matrix_moments: int | None = None  # of the matrices of the layers, if it differs
+    works_in_fit: bool = False  # `CausalLM.make_optimizer` has it, too
 
     def count_moments(self, *, is_matrix: bool) -> int:
         """Returns the number of moments of a weight, which may be a matrix of a layer."""
         return (self.n_matrix_moments or self.n_moments) if is_matrix else self.n_moments
 
 
+_RULES = "txl_tf.training.update_rules"
 OPTIMIZERS = {
-    "adam": OptimizerFacts("as in the 2019 release", has_decay=False),
-    "adamw": OptimizerFacts("adam with weight decay"),
-    "lamb": OptimizerFacts("for large batches"),
+    "adam": OptimizerFacts(
+        f"{_RULES}:Adam", "as in the 2019 release", has_decay=False, works_in_fit=True
+    ),
+    "adamw": OptimizerFacts(f"{_RULES}:Adam", "adam with weight decay", works_in_fit=True),
+    "lamb": OptimizerFacts(f"{_RULES}:Lamb", "for large batches"),
     "muon": OptimizerFacts(
+        f"{_RULES}:Muon",
         "orthogonalizes the changes of the layers' matrices, and is adamw for the rest",
         n_matrix_moments=1,
+        works_in_fit=True,
     ),
 }
 _DECAYING = [name for name, facts in OPTIMIZERS.items() if facts.has_decay]

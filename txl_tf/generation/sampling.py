@@ -23,8 +23,9 @@ class Sampler:
     """A rule by which the next token of each text is drawn; subclasses define `choose`.
 
     The loop over tokens is compiled together with `choose`. Attributes that are floats or arrays
-    are tensors there, of float32 or integers, so other values of them need no compilation. The other attributes must be
-    hashable, and the loop is compiled once for each of their values.
+    are tensors there, of float32 or integers, so other values of them need no compilation. The
+    other attributes must be hashable, and the loop is compiled once for each of their values. A
+    rule keeps nothing from one token to the next: what `choose` assigns to `self` is lost.
 
     >>> class MinP(Sampler):
     ...     def __init__(self, min_p):
@@ -279,7 +280,7 @@ def _draw_from_nucleus(
 ) -> tf.Tensor:
     """Returns a token of each row, (B,) int32, from the first that reach `top_p` together.
 
-    The probabilities `weights`, (B, n) float32, are in decreasing order.
+    The probabilities `weights`, (B, n) float32, are in the order in which tokens are taken.
     """
     ends = tf.cumsum(weights, axis=-1)
     weights = tf.where(ends - weights < top_p, weights, 0.0)  # with the token that reaches it

@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras import ops
 
 from txl_tf.generation.sampling import BANNED_LOGIT, Sampler
-from txl_tf.layers.attention import add_bias, compute_weights
+from txl_tf.layers.attention import bias_and_scale, compute_weights
 from txl_tf.layers.fused.for_xla import matmul_rows
 from txl_tf.layers.packed_kernel import Multiply, PackedKernel, restore_kernels
 from txl_tf.models.cached_model import CachedModel, CachedState
@@ -160,8 +160,10 @@ class TokenLoop:
         model, entry, mask = self.cached.model, state.next_entry, self._make_mask(state)
         n_heads, d_head = model.config.n_head, model.config.d_head
         all_keys, all_values = [], []
-        hidden = tf.cast(model.embedding(tokens[:, None]), self.dtype)  # (B, 1, D)
+        hidden = model.encoding.encode_embeddings(model.embedding(tokens[:, None]))  # (B, 1, D)
+        hidden = tf.cast(hidden, self.dtype)
         for index, layer in enumerate(model.decoder_layers):
+            hidden = model.encoding.encode_input(model, index, hidden)
             projected = matmul_rows(hidden, layer.attention.qkv_kernel, multiply)
             query, key, value = (
                 tf.reshape(part, [-1, n_heads, d_head])
@@ -173,7 +175,7 @@ class TokenLoop:
             all_keys.append(keys)
             all_values.append(values)
             content_query, position_query = (
-                add_bias(query, tf.cast(bias, self.dtype))  # (B, N, W)
+                bias_and_scale(query, tf.cast(bias, self.dtype))  # (B, N, W)
                 for bias in model.get_biases(index)
             )
             content = _merge(content_query)[:, None] @ keys
@@ -233,7 +235,7 @@ def _multiply_few_rows(state: LoopState) -> Multiply:
 
 
 def take_positions(cached: CachedModel) -> tuple[tf.Tensor, ...]:
-    """Returns the position products of the distances P - 1, ..., 0, (N, H, P) for each layer.
+    """Returns the position products of the distances P - 1, ..., 0, (N, W, P) for each layer.
 
     P is M + 1, or `clamp_len` + 1 if that is less. Further distances have the products of the
     first; no token sees those beyond M.

@@ -66,7 +66,7 @@ def split_heads(states, n_head):
 
 def score_content(query, keys, content_bias):
     """Returns the terms (a) + (c) of the scores, (B, N, T, S)."""
-    return ops.einsum("btnh,bsnh->bnts", add_bias(query, content_bias), keys)
+    return ops.einsum("btnh,bsnh->bnts", bias_and_scale(query, content_bias), keys)
 
 
 def score_position(query, distance_keys, position_bias):
@@ -74,11 +74,11 @@ def score_position(query, distance_keys, position_bias):
 
     The products are computed for all distances at once, and moved to their keys.
     """
-    query = add_bias(query, position_bias)
+    query = bias_and_scale(query, position_bias)
     return left_shift(ops.einsum("btnh,snh->bnts", query, distance_keys))
 
 
-def add_bias(query, bias):
+def bias_and_scale(query, bias):
     """Returns (query + bias) / sqrt(H), (B, T, N, W); the bias is u or v, (N, W)."""
     return (fit_width(query, bias.shape[-1]) + bias) * query.shape[-1] ** -0.5
 

@@ -6,8 +6,9 @@ The scores of every encoding have the form
 
 An encoding is an object that the model asks for r, u and v, and for what it adds to the inputs. It
 has no weights of its own: `txl_tf.config.encodings` declares them, and the model makes and holds
-them. The product with r has the width W of v: q is cut off, or zeros are appended to it. The
-paper's encoding has W = H, and adds nothing to the inputs; those of its ablations differ.
+them. The product with r has the width W of v: if W < H, only the first W entries of q meet r; if
+W > H, zeros follow q. The paper's encoding has W = H, and adds nothing to the inputs; those of its
+ablations differ.
 """
 
 import pkgutil

@@ -7,10 +7,10 @@ from keras import ops
 def make_attention_mask(tgt_len, mem_len, *, same_length=False, counts_self=False, n_before=None):
     """Returns the attention mask: the memory, and the segment up to the query.
 
-    Query i sees key j if j <= i + M; j counts from the oldest state of the memory. `same_length`
-    makes it a sliding window: also j >= i, so that every query sees M + 1 keys. `counts_self`
-    makes that j > i: M keys, including the query's own. `n_before` hides what is empty, and other
-    documents.
+    Query i sees key s if s <= i + M; s counts from the oldest state of the memory, so the distance
+    is i + M - s. `same_length` makes it a sliding window: also s >= i, so that every query sees
+    M + 1 keys. `counts_self` makes that s > i: M keys, including the query's own. `n_before` hides
+    what is empty, and other documents.
 
     In the 2019 code: `_create_mask`, where 1 means hidden.
 

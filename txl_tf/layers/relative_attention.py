@@ -114,6 +114,7 @@ class RelativeAttention(keras.layers.Layer):
         mask,
         training=False,
     ):
+        # `CachedModel.read` and `TokenLoop.read` compute the same with cached keys and values.
         # 1) Queries, keys and values of the segment; keys and values of the memory.
         segment, old = self.project(hidden, memory, training=training)
         # 2) The product W_r R of each distance.
@@ -141,7 +142,8 @@ class RelativeAttention(keras.layers.Layer):
         """
         d_heads = self.n_head * self.d_head
         # The memory is projected separately from the segment: its backward pass then computes
-        # gradients of the kernel only, half the work of a single product over both.
+        # gradients of the kernel only, half the work of a single product over both. The memory may
+        # be a caller's own, with gradients.
         kernel = ops.cast(self.qkv_kernel, hidden.dtype)
         segment = matmul_rows(hidden, kernel)
         old = matmul_rows(ops.stop_gradient(memory), kernel[:, d_heads:])

@@ -101,7 +101,8 @@ def _publish_wikitext(name: str, *, size: int, sha256: str) -> tuple[PublishedFi
     return (PublishedFile(name, (f"{_SMERITY}/{name}", f"{_METAMIND}/{name}"), size, sha256),)
 
 
-# The order of the ids and the splits counted for it are those of the 2019 release.
+# The order of the ids and the splits counted for it are those of the 2019 release, where it has the
+# corpus.
 CORPORA: dict[str, Corpus] = {
     corpus.name: corpus
     for corpus in (

@@ -182,7 +182,7 @@ class PublicSet(Corpus):
             )
         for published in self.published:
             path = fetch(published, raw_dir)
-            if path.suffix in (".gz", ".tgz"):
+            if path.name.endswith((".tar.gz", ".tgz")):
                 unpack(path, raw_dir)
 
     def _find_layout(self, raw_dir: Path) -> Splits | None:

@@ -16,6 +16,7 @@ from txl_tf.config import EvalConfig
 from txl_tf.data.text.documents import RULES
 from txl_tf.data.text.text_files import EncodingErrors, StandardInput, TextFile, find_files
 from txl_tf.programs.cli.config_flags import (
+    SPAN_FIELDS,
     define_config_flags,
     define_jit_flag,
     define_span_flags,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 _FIXED_IN_SAVED_MODELS = (
     *("checkpoint", "precision", "jit", "mask_empty_memory", "temperature"),
-    *("tgt_len", "mem_len", "same_length", "clamp_len"),
+    *SPAN_FIELDS,
 )
 
 

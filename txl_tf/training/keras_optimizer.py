@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from txl_tf.config import TrainConfig
+from txl_tf.config.training import OPTIMIZERS
 from txl_tf.errors import UserError
 from txl_tf.training.keras_replicas import add_over_replicas, find_replica
 from txl_tf.training.muon import MOMENTUM, compute_muon_changes
@@ -67,8 +68,8 @@ class ConfigOptimizer(keras.optimizers.Adam):
     def __init__(self, training: TrainConfig, *, name: str = "config_optimizer"):
         usual = TrainConfig()
         unknown = [x for x in _UNKNOWN if getattr(training, x) != getattr(usual, x)]
-        if training.optimizer == "lamb":
-            unknown.append("optimizer=lamb")
+        if not OPTIMIZERS[training.optimizer].works_in_fit:
+            unknown.append(f"optimizer={training.optimizer}")
         if unknown:
             raise UserError(f"`fit` cannot follow {', '.join(unknown)}: train it by `txl train`")
         super().__init__(

@@ -199,6 +199,7 @@ class Optimizer:
 
         clip, step = self.config.clip, tf.cast(self.iterations.value + 1, tf.float32)
         return StepFactors(
+            # In the order of operations of `tf.clip_by_global_norm`, which rounds as the 2019 code.
             clip=mask(clip * tf.minimum(1.0 / norm, 1.0 / clip)),
             moment_1=mask(1 - self.beta_1),
             moment_2=mask(1 - self.beta_2),

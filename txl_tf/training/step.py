@@ -140,7 +140,8 @@ class TrainStep:
     Under `tf.distribute` it is called in a replica, with the rows of that replica. The gradients
     are averaged over the replicas before they are clipped, so any number of replicas makes the
     step that a single one would make with all rows. A step whose gradients are not finite is
-    skipped: only the optimizer's step count changes, and the memory if the loss was finite.
+    skipped: only the optimizer's step count and loss scale change, and the memory if the loss was
+    finite.
 
     In the 2019 code: `model_fn` of `get_model_fn`, `single_core_graph` and
     `average_grads_and_vars`.

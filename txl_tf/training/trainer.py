@@ -170,8 +170,8 @@ class Trainer:
         """Runs a step on each segment of this process; returns their numbers without the duration.
 
         Args:
-            segments: (n, B_p, T + 1) int32 ids, overlapping inputs and targets.
-            document_starts: (n, B_p, T) bool, where an input starts a document, or `None`.
+            segments: (n, rows, T + 1) int32 ids, overlapping inputs and targets.
+            document_starts: (n, rows, T) bool, where an input starts a document, or `None`.
             lengths: (n,) int32, the lengths of the segments, of which the rest of T has no loss;
                 `None` for T.
             n_padded: The number of segments to which the call is padded. Padding is not computed;
@@ -193,7 +193,7 @@ class Trainer:
         return Interval(start + n_steps, nats, tokens, grad_norm, learning_rate, n_read, unknown)
 
     def _distribute(self, steps: np.ndarray, padding: int) -> tf.Tensor:
-        """Hands each replica its rows of (n, B_p, ...), padded with steps of zeros."""
+        """Hands each replica its rows of (n, rows, ...), padded with steps of zeros."""
         steps = np.pad(steps, ((0, padding), (0, 0), (0, 0)))
 
         def take_rows(context: Any) -> tf.Tensor:
@@ -230,7 +230,7 @@ class Trainer:
         length: tf.Tensor | None,
         index: tf.Tensor,
     ) -> StepResult:
-        segment = segments[index]  # (B/R, T + 1)
+        segment = segments[index]  # (rows, T + 1)
         result, memory = self.train_step(
             segment[:, :-1],
             segment[:, 1:],

@@ -1,10 +1,12 @@
 """The optimizers: Adam, AdamW, LAMB for large batches, and Muon for matrices of the layers."""
 
 import functools
+import pkgutil
 
 import tensorflow as tf
 
 from txl_tf.config import TrainConfig
+from txl_tf.config.training import OPTIMIZERS
 from txl_tf.training.muon import MOMENTUM, compute_muon_change, orthogonalize
 from txl_tf.training.optimizer import Optimizer, Slots, StepFactors
 
@@ -136,9 +138,6 @@ class Muon(Adam):
         weight.assign_sub(factors.rate * change)
 
 
-_CLASSES = {"adam": Adam, "adamw": Adam, "lamb": Lamb, "muon": Muon}
-
-
 def make_optimizer(config: TrainConfig, *, jit: str = "none") -> Optimizer:
     """Returns the optimizer of a run, with its schedule and gradient clipping by global norm.
 
@@ -146,4 +145,4 @@ def make_optimizer(config: TrainConfig, *, jit: str = "none") -> Optimizer:
         config: The training config.
         jit: What XLA compiles: "whole", "chains", "none" or "kernels".
     """
-    return _CLASSES[config.optimizer](config, jit=jit)
+    return pkgutil.resolve_name(OPTIMIZERS[config.optimizer].place)(config, jit=jit)

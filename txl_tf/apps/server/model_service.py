@@ -9,6 +9,7 @@ from txl_tf import LanguageModel
 from txl_tf.apps.server.api_requests import CompletionRequest, ScoreRequest
 from txl_tf.data.text.vocabulary import choose_prefix
 from txl_tf.errors import UserError
+from txl_tf.generation.sampling import StandardSampler
 from txl_tf.generation.session import decode_added
 from txl_tf.generation.stops import match_case
 from txl_tf.generation.text_encoder import TextEncoder
@@ -34,7 +35,7 @@ class Choice(NamedTuple):
 class ServedTexts:
     """The texts of a request, or the text of a session, for one thread at a time."""
 
-    def __init__(self, lm: LanguageModel, request: CompletionRequest):
+    def __init__(self, lm: LanguageModel, request: CompletionRequest, sampler: StandardSampler):
         assert lm.vocabulary is not None
         self._vocabulary = lm.vocabulary
         self._stops = [match_case(lm.vocabulary, stop) for stop in request.stop]
@@ -45,10 +46,7 @@ class ServedTexts:
         self._session = lm.start(
             prompts,
             seed=[request.seed + index % request.n for index in range(len(prompts))],
-            temperature=request.temperature,
-            top_k=request.top_k,
-            top_p=None if request.top_p == 1 else request.top_p,
-            repetition_penalty=request.repetition_penalty,
+            sampler=sampler,
             stops=request.stop,
         )
 
@@ -113,16 +111,20 @@ class ModelService:
 
     def start(self, request: CompletionRequest) -> ServedTexts:
         """Reads the prompts of a request, unless it needs one compiled program too many."""
+        sampler = StandardSampler(
+            request.temperature,
+            min(request.top_k, self.lm.config.n_token),
+            None if request.top_p == 1 else request.top_p,
+            request.repetition_penalty,
+        )
         # XLA compiles a loop for each combination of these and keeps it until the process ends.
-        is_plain = request.temperature in (0, 1) and request.repetition_penalty == 1
-        top_k = min(request.top_k, self.lm.config.n_token)
-        program = (len(request.rows), top_k, request.top_p == 1, is_plain)
+        program = (len(request.rows), sampler.constants, sampler.draws_by_bins)
         if program not in self._programs and len(self._programs) >= _MAX_PROGRAMS:
             raise UserError(
                 f"the server keeps {_MAX_PROGRAMS} compiled programs, and this request needs "
                 "another one: use a number of prompts and `top_k` of earlier requests"
             )
-        texts = ServedTexts(self.lm, request)
+        texts = ServedTexts(self.lm, request, sampler)
         self._programs.add(program)
         return texts
 

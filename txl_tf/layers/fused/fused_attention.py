@@ -139,14 +139,14 @@ def _arrange_queries(queries, content_bias, position_bias):
     n_rows, tgt_len, _ = ops.shape(queries)
     by_head = ops.cast(split_heads(queries, n_head), "float32")
 
-    def add_bias(bias):
+    def bias_and_scale(bias):
         biased = fit_width(by_head, bias.shape[1]) + ops.cast(bias, "float32")
         biased *= d_head**-0.5
         return ops.cast(biased, queries.dtype)
 
-    position_queries = ops.transpose(add_bias(position_bias), (2, 0, 1, 3))
+    position_queries = ops.transpose(bias_and_scale(position_bias), (2, 0, 1, 3))
     return (
-        ops.transpose(add_bias(content_bias), (0, 2, 1, 3)),
+        ops.transpose(bias_and_scale(content_bias), (0, 2, 1, 3)),
         ops.reshape(position_queries, (n_head, n_rows * tgt_len, position_bias.shape[1])),
     )
 
