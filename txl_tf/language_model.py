@@ -13,8 +13,8 @@ from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.records.reading import Records, open_records
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
+from txl_tf.exports.formats import export
 from txl_tf.exports.run_folder import save_run
-from txl_tf.exports.saved_model_export import export_saved_model
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import SamplingOptions
 from txl_tf.generation.session import Session
@@ -213,26 +213,29 @@ class LanguageModel:
         """Writes a SavedModel, which scores and generates in any process with TensorFlow.
 
         It scores like `score`, with the softmax temperature of the evaluation config.
-        `txl_tf.apps.step_files.export_step` writes LiteRT and ONNX files.
 
         Args:
             folder: A folder on this machine, which must be new or empty.
-            format: "saved_model".
-            precision: That of the model or `None`; see `quantize`.
-            batch_size: Number of texts to read at once; more texts need more memory. `None` for 8.
-            tgt_len: Segment length; `None` for that of the evaluation config.
+            format: "saved_model"; or "litert" or "onnx", of a function that reads the next tokens,
+                described in docs/onnx-litert.md.
+            precision: The dtype of kernels and tables: of a SavedModel that of the model or `None`,
+                see `quantize`; otherwise "float32", the default, "float16" or "int8".
+            batch_size: Number of texts to read at once; more texts need more memory. `None` for 8
+                in a SavedModel, otherwise 1.
+            tgt_len: Segment length; `None` for that of the evaluation config in a SavedModel,
+                otherwise 1.
             mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019
                 release attends to them as zeros.
 
         Returns:
             The names of the signatures, described in docs/savedmodel.md. Without a vocabulary they
-            take only ids.
+            take only ids. Of the other formats, the names of the files.
 
         Raises:
-            UserError: If an argument is out of its range or has no effect, a SavedModel cannot hold
+            UserError: If an argument is out of its range or has no effect, the format cannot hold
                 the model, or the folder is not empty or cannot be written. Nothing is left behind.
         """
-        return export_saved_model(
+        return export(
             self,
             folder,
             format=format,

@@ -15,7 +15,6 @@ PACKAGES = ("txl_tf", *(f"txl_tf.{name}" for name in ("config", "data", "layers"
 PACKAGES += ("txl_tf.training",)
 FUNCTIONS = ("txl_tf.presets.get", "txl_tf.presets.model", "txl_tf.presets.names")
 FUNCTIONS += ("txl_tf.apps.hub_upload.push_to_hub", "txl_tf.apps.hub_upload.write_card")
-FUNCTIONS += ("txl_tf.apps.step_files.export_step",)
 # All of their public members, too.
 CLASSES = ("txl_tf.LanguageModel", "txl_tf.data.Records", "txl_tf.data.Split")
 CLASSES += ("txl_tf.data.Vocabulary",)

@@ -24,26 +24,20 @@ def export_saved_model(
     lm: LanguageModel,
     folder: str | os.PathLike[str],
     *,
-    format: str,  # noqa: A002  as the flag
-    precision: str | None,
-    batch_size: int | None,
-    tgt_len: int | None,
-    mask_empty_memory: bool,
+    format: str = "saved_model",  # noqa: A002  as the flag
+    precision: str | None = None,
+    batch_size: int = 8,
+    tgt_len: int | None = None,
+    mask_empty_memory: bool = True,
 ) -> tuple[str, ...]:
     """Writes a SavedModel, completely or not at all; see `LanguageModel.export`."""
     check_transformer(lm.config, "an export")
-    if format != "saved_model":
-        raise UserError(
-            "`format` must be 'saved_model'; txl_tf.apps.step_files.export_step(lm, FOLDER, "
-            f"format=...) writes LiteRT and ONNX files. Received: {format!r}"
-        )
     kernel_dtype = get_kernel_dtype(lm.model)
     if precision not in (None, kernel_dtype):
         raise UserError(
             f"`precision` must be one of {(kernel_dtype,)} with format={format}, whose weights "
             f"`quantize` rounds. Received: precision={precision!r}"
         )
-    batch_size = 8 if batch_size is None else batch_size
     check_integer("batch_size", batch_size, 1)
     tgt_len = lm.evaluation.tgt_len if tgt_len is None else tgt_len
     evaluation = dataclasses.replace(lm.evaluation, tgt_len=tgt_len)

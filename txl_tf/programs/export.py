@@ -10,7 +10,8 @@ from typing import Any
 
 from absl import flags
 
-from txl_tf.config import KERNEL_DTYPES, EvalConfig
+from txl_tf.config import EvalConfig
+from txl_tf.exports.formats import FORMATS
 from txl_tf.programs.cli.config_flags import define_config_flags, override_evaluation
 from txl_tf.programs.cli.flags import define_flag, define_second_name
 from txl_tf.programs.cli.program import run_program
@@ -21,14 +22,6 @@ from txl_tf.programs.cli.run_flags import (
     define_run_flags,
     open_chosen_run,
 )
-
-_STEP_PRECISIONS = ("float32", "float16", "int8")
-# What each format is, and in which precisions it stores kernels and tables.
-_FORMATS = {
-    "saved_model": ("a SavedModel", KERNEL_DTYPES),
-    "litert": ("a LiteRT model", _STEP_PRECISIONS),
-    "onnx": ("an ONNX model", _STEP_PRECISIONS),
-}
 
 
 def main(argv: list[str] = sys.argv) -> int:
@@ -42,12 +35,12 @@ def define_flags() -> flags.FlagValues:
     define_run_flags(options)
     out_help = "Folder to write, which must be new or empty."
     define_flag(options, "out", str, None, out_help, required=True, is_path=True)
-    texts = "; ".join(f"{name}, {text}" for name, (text, _) in _FORMATS.items())
+    texts = "; ".join(f"{name}, {each.text}" for name, each in FORMATS.items())
     format_help = f"What to write: {texts}."
-    define_flag(options, "format", str, "saved_model", format_help, choices=tuple(_FORMATS))
+    define_flag(options, "format", str, "saved_model", format_help, choices=tuple(FORMATS))
     define_ema_flag(options)
     span = ("mem_len", "same_length", "clamp_len")
-    tgt_len_default = "that of the run for saved_model, 1 for litert, 1 for onnx"
+    tgt_len_default = ", ".join(f"{each.tgt_len} for {name}" for name, each in FORMATS.items())
     define_config_flags(options, EvalConfig, ("tgt_len",), prefix="", otherwise=tgt_len_default)
     define_config_flags(options, EvalConfig, span, prefix="", otherwise="the run's")
     define_mask_flag(options)
@@ -55,11 +48,11 @@ def define_flags() -> flags.FlagValues:
         "Dtype of the kernels and tables: narrower ones take less space, and not every format has "
         "all. int8 has a scale for each output."
     )
-    precisions = tuple(dict.fromkeys((*KERNEL_DTYPES, *_STEP_PRECISIONS)))
+    precisions = tuple(dict.fromkeys(name for each in FORMATS.values() for name in each.precisions))
     define_flag(options, "precision", str, "float32", precision_help, choices=precisions)
+    defaults = ", ".join(f"{each.batch_size} for {name}" for name, each in FORMATS.items())
     batch_help = (
-        "Number of texts to read at once; more texts need more memory. "
-        "[default: 8 for saved_model, 1 for litert, 1 for onnx]"
+        f"Number of texts to read at once; more texts need more memory. [default: {defaults}]"
     )
     define_flag(options, "batch_size", int, None, batch_help, lower_bound=1)
     define_second_name(options, "batch", "batch_size")
@@ -68,26 +61,19 @@ def define_flags() -> flags.FlagValues:
 
 def export_run(options: flags.FlagValues) -> None:
     """Writes a run in a format and prints what was written."""
-    text, precisions = _FORMATS[options.format]
-    if options.precision not in precisions:
+    found = FORMATS[options.format]
+    if options.precision not in found.precisions:
         raise flags.Error(
-            f"--precision must be one of {', '.join(precisions)} with "
+            f"--precision must be one of {', '.join(found.precisions)} with "
             f"--format={options.format}. Received: --precision={options.precision}"
         )
     choose_run(options)
-    is_saved_model = options.format == "saved_model"
-    lm = open_chosen_run(options, precision=options.precision if is_saved_model else "float32")
+    lm = open_chosen_run(options, precision=options.precision if found.is_quantized else "float32")
     lm.evaluation = override_evaluation(lm.evaluation, options)
     names = ("format", "precision", "batch_size", "tgt_len", "mask_empty_memory")
-    values: dict[str, Any] = {name: options[name].value for name in names}
-    settings = {name: value for name, value in values.items() if value is not None}
-    if is_saved_model:
-        parts = lm.export(options.out, **settings)
-    else:
-        from txl_tf.apps.step_files import export_step
-
-        parts = export_step(lm, options.out, **settings)
-    print(f"Wrote {options.out}: {text} of step {lm.step:,} with {', '.join(parts)}.")
+    settings: dict[str, Any] = {name: options[name].value for name in names}
+    parts = lm.export(options.out, **settings)
+    print(f"Wrote {options.out}: {found.text} of step {lm.step:,} with {', '.join(parts)}.")
     if lm.vocabulary is None:
         print("The run has no vocabulary: the model takes ids, not texts.")
     if "README.md" in os.listdir(options.out):

@@ -1,0 +1,49 @@
+"""The formats that a model can be exported in, for processes without txl_tf."""
+
+import os
+import pkgutil
+from typing import Any, NamedTuple
+
+from txl_tf.config import KERNEL_DTYPES
+from txl_tf.errors import UserError
+
+LanguageModel = Any  # `txl_tf.LanguageModel`, which imports this file
+
+_STEP_DTYPES = ("float32", "float16", "int8")
+
+
+class Format(NamedTuple):
+    """A format. Its function takes the arguments of `export`, and has its own defaults."""
+
+    place: str  # the module and the name of its function, which is imported when it is used
+    text: str  # what it is, for `--help`
+    precisions: tuple[str, ...]  # of the kernels and tables
+    batch_size: int  # the default
+    tgt_len: str  # the default, in words
+    is_quantized: bool = False  # by `LanguageModel.quantize`, before it is exported
+
+
+_STEP = "txl_tf.apps.step_files:export_step"
+FORMATS = {
+    "saved_model": Format(
+        "txl_tf.exports.saved_model_export:export_saved_model",
+        *("a SavedModel", KERNEL_DTYPES, 8, "that of the run"),
+        is_quantized=True,
+    ),
+    "litert": Format(_STEP, "a LiteRT model", _STEP_DTYPES, 1, "1"),
+    "onnx": Format(_STEP, "an ONNX model", _STEP_DTYPES, 1, "1"),
+}
+
+
+def export(
+    lm: LanguageModel,
+    folder: str | os.PathLike[str],
+    *,
+    format: str,  # noqa: A002  as the flag
+    **settings: Any,
+) -> tuple[str, ...]:
+    """Writes a model in a format; see `LanguageModel.export`. `None` stands for the default."""
+    if format not in FORMATS:
+        raise UserError(f"`format` must be one of {tuple(FORMATS)}. Received: {format!r}")
+    given = {name: value for name, value in settings.items() if value is not None}
+    return pkgutil.resolve_name(FORMATS[format].place)(lm, folder, format=format, **given)
