@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numpy_attention import soften, trace_text
+from numpy_models import soften, trace_text
 from small_cached_model import SPANS, make_model
 from small_runs import Text
 from tables import slow_after
@@ -36,9 +36,7 @@ def average(text, span, *, n_lanes=1, n_targets=1000, resets=False, jit="none"):
 def average_slowly(text, span, *, resets=False):
     """Returns the averages (1 + 4, L, N, S) over all targets, by loops."""
     starts = np.isin(np.arange(len(text)), text.document_starts) if resets else None
-    trace = trace_text(
-        make_model(), text.ids, span, TGT_LEN, masks_empty=False, document_starts=starts
-    )
+    trace = trace_text(make_model(), text.ids, span, TGT_LEN, document_starts=starts)
     every = np.stack([trace.weights, *(soften(term, trace.mask) for term in trace.terms)])
     sums = np.zeros((*every.shape[:3], span.mem_len + TGT_LEN))
     for i in range(len(text) - 1):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numpy_attention import trace_text
+from numpy_models import trace_text
 from small_cached_model import SPANS, make_model
 from small_runs import Text
 from tables import slow_after
@@ -31,9 +31,7 @@ def read(span, *, start, length, resets=False):
 def test_a_stretch_is_a_part_of_the_text(span, start, resets):
     stretch = read(span, start=start, length=19, resets=resets)
     starts = np.isin(np.arange(len(TEXT)), TEXT.document_starts) if resets else None
-    trace = trace_text(
-        make_model(), TEXT.ids, span, TGT_LEN, masks_empty=False, document_starts=starts
-    )
+    trace = trace_text(make_model(), TEXT.ids, span, TGT_LEN, document_starts=starts)
     rows = slice(start - 1, start + 18)  # the tokens before the targets
     columns = slice(span.mem_len + stretch.first_key, span.mem_len + start + 18)
     visible = (trace.mask & trace.is_token)[rows]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numpy_attention import soften, trace_text
+from numpy_models import soften, trace_text
 from small_model import LOSS_TOLERANCE, make_config
 from tables import slow_after
 

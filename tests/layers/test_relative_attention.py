@@ -3,12 +3,19 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy_models import compute_terms, project, soften
 
-from txl_tf.layers import RelativeAttention, left_shift, make_attention_mask
+from txl_tf.config import ModelConfig
+from txl_tf.layers import (
+    RelativeAttention,
+    left_shift,
+    make_attention_mask,
+    make_position_table,
+)
 
-BATCH, QUERIES, MEMORY, HEADS, HEAD_SIZE, WIDTH = 2, 3, 5, 7, 11, 13
+BATCH, QUERIES, MEMORY, HEADS, HEAD_SIZE, WIDTH = 2, 3, 5, 7, 11, 14
 KEYS = MEMORY + QUERIES
-# Sums of at most 13 terms of the order of 1, in float32.
+# Sums of at most 14 terms of the order of 1, in float32.
 CLOSE = {"rtol": 0, "atol": 3e-5}
 
 
@@ -24,9 +31,9 @@ def make_attention(**arguments):
 def make_inputs(*, same_length=False):
     """Returns hidden, memory, positions, u, v and the mask."""
     rng = np.random.default_rng(11)
-    shapes = [(BATCH, QUERIES, WIDTH), (BATCH, MEMORY, WIDTH), (KEYS, WIDTH)]
-    shapes += [(HEADS, HEAD_SIZE)] * 2
+    shapes = [(BATCH, QUERIES, WIDTH), (BATCH, MEMORY, WIDTH), *[(HEADS, HEAD_SIZE)] * 2]
     tensors = [tf.constant(rng.normal(size=shape), "float32") for shape in shapes]
+    tensors.insert(2, make_position_table(KEYS, WIDTH))
     return *tensors, make_attention_mask(QUERIES, MEMORY, same_length=same_length)
 
 
@@ -35,27 +42,20 @@ SAME_DOCUMENT = DOCUMENTS[:, MEMORY:, None] == DOCUMENTS[:, None, :]
 
 
 def attend_by_hand(attention, hidden, memory, positions, u, v, mask):
-    """The four terms of the paper, one query, key and head at a time, in float64."""
-    kernels = (attention.qkv_kernel, attention.r_kernel, attention.o_kernel)
-    qkv, r, o, hidden, memory, positions, u, v = (
-        np.asarray(array, "float64") for array in (*kernels, hidden, memory, positions, u, v)
-    )
-    w_q, w_k, w_v = (part.reshape(WIDTH, HEADS, HEAD_SIZE) for part in np.split(qkv, 3, axis=1))
-    w_r = r.reshape(WIDTH, HEADS, HEAD_SIZE)
-    states = np.concatenate([memory, hidden], axis=1)
-    attended = np.zeros((BATCH, QUERIES, HEADS, HEAD_SIZE))
-    for b, i, n in itertools.product(range(BATCH), range(QUERIES), range(HEADS)):
-        seen = np.flatnonzero(mask[b, i])
-        query, scores = hidden[b, i] @ w_q[:, n], []
-        for j in seen:
-            distance = i + MEMORY - j
-            key = states[b, j] @ w_k[:, n]
-            place = positions[KEYS - 1 - distance] @ w_r[:, n]
-            scores.append(query @ key + query @ place + u[n] @ key + v[n] @ place)
-        weights = np.exp(np.array(scores) / np.sqrt(HEAD_SIZE))
-        values = states[b, seen] @ w_v[:, n]
-        attended[b, i, n] = weights @ values / weights.sum()
-    return attended.reshape(BATCH, QUERIES, HEADS * HEAD_SIZE) @ o
+    """The four terms of the paper, for each row."""
+    config = ModelConfig(n_token=2, n_layer=1, d_model=WIDTH, n_head=HEADS, d_head=HEAD_SIZE)
+    kernels = {name: getattr(attention, name) for name in ("qkv_kernel", "r_kernel", "o_kernel")}
+    weights = {f"layer_0/attention/{name}": kernel for name, kernel in kernels.items()}
+    weights |= {"content_bias": u, "position_bias": v}
+    weights = {name: np.asarray(weight, np.float64) for name, weight in weights.items()}
+    attended = []
+    for states, before, visible in zip(hidden, memory, mask, strict=True):
+        inputs = config, 0, states.numpy(), np.concatenate([before, states])
+        scores = compute_terms(weights, *inputs).sum(axis=0)
+        _, _, values = project(weights, *inputs)
+        attended.append(np.einsum("nij,jnh->inh", soften(scores, visible), values))
+    o_kernel = weights["layer_0/attention/o_kernel"]
+    return np.reshape(attended, (BATCH, QUERIES, HEADS * HEAD_SIZE)) @ o_kernel
 
 
 @pytest.mark.parametrize("same_length", [False, True])

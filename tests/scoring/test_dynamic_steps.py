@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from numpy_encodings import compute_nats, list_weights, read_segment
+from numpy_models import compute_nats, list_weights, read
 from small_encodings import make_model
 from tables import slow_after
 
@@ -72,20 +72,21 @@ def follow_text(config):
         inputs, targets = (IDS[start + shift : start + shift + TGT_LEN] for shift in (0, 1))
         count = N_COUNTED if start == 2 * TGT_LEN else TGT_LEN
 
-        def read(weights, inputs=inputs, targets=targets, memory=memory):
-            hidden, new_memory = read_segment(weights, model.config, inputs, memory, SPAN)
-            return compute_nats(weights, hidden, targets), new_memory
+        def score(weights, inputs=inputs, targets=targets, memory=memory):
+            mask = np.tri(TGT_LEN, SPAN.mem_len + TGT_LEN, SPAN.mem_len, dtype=bool)
+            found = read(weights, model.config, inputs, memory, mask)
+            return compute_nats(weights, model.config, found.hidden, targets), found.inputs
 
-        nats, new_memory = read(weights)
+        nats, inputs_of_layers = score(weights)
         gradients = differentiate(
-            lambda changed, count=count: read(changed)[0][:count].mean(), weights
+            lambda changed, count=count: score(changed)[0][:count].mean(), weights
         )
         weights = {
             name: change(config, weights[name], starts[name], gradients[name], roots[name], mean)
             for name in weights
         }
         losses.append(nats[:count])
-        memory = new_memory
+        memory = [states[-SPAN.mem_len :] for states in inputs_of_layers]
     return np.concatenate(losses), weights
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from numpy_lstm import compute_nats, read_weights
+from numpy_models import compute_recurrent_nats, list_weights
 from small_lstm import CONFIG, QRNN_CONFIG, STARTS, make_ids, make_model
 from small_model import COMPILED
 from small_runs import Text
@@ -41,7 +41,7 @@ def make_reader(model):
 
 
 def list_nats(model, ids, starts=None):
-    return compute_nats(model.config, read_weights(model), ids, starts)
+    return compute_recurrent_nats(list_weights(model), model.config, ids, starts)
 
 
 @COMPILED
@@ -167,7 +167,7 @@ def test_a_span_of_attention_is_refused_by_all_that_read(model):
     ],
     ids=["generate", "attention", "export", "quantize"],
 )
-def test_what_needs_attention_is_refused(model, tmp_path, call, message):
+def test_uses_that_need_attention_are_refused(model, tmp_path, call, message):
     lm = txl_tf.LanguageModel(model, None, EVALUATION)
     with pytest.raises(UserError, match=message):
         call(lm, tmp_path / "out")
