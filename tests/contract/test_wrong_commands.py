@@ -1,9 +1,9 @@
 """Wrong commands: each ends with a status and one line, and writes nothing.
 
-`wrong_commands.txt` is the table: `$ PROGRAM ARGUMENTS`, then the status and the line. A `+` behind
-the status means that there was output before the fault was found, usually none. In a line,
-`{presets}`, `{optimizers}` and `{datasets}` stand for their names, `{folder}` for the current
-folder, `*` for a checksum, and `...` for words of TensorFlow or of the machine.
+`wrong_commands.txt` is the table: `$ PROGRAM ARGUMENTS`, then the status and what the line names:
+flags, fields, files and values. A `+` behind the status means that there was output before the
+fault was found, usually none. In a line, `...` stands for any words, `{folder}` for the current
+folder, and `*` for a checksum.
 """
 
 import contextlib
@@ -16,10 +16,6 @@ from pathlib import Path
 
 import pytest
 from called_programs import call, forbid_network, list_files
-
-from txl_tf import presets
-from txl_tf.config.training import OPTIMIZERS
-from txl_tf.preparation.options import DATASETS
 
 TABLE = Path(__file__).with_name("wrong_commands.txt").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\$ (\S+) ?(.*)\n(\d)(\+?) (.*)$", TABLE, flags=re.MULTILINE)
@@ -150,9 +146,7 @@ def check(command, status, line, monkeypatch, *, prints=False):
     assert list_files() == before
     *_, found = outcome.err.splitlines()
     assert outcome.err == f"{found}\n"  # no other line
-    names = {"presets": presets.names(), "optimizers": OPTIMIZERS, "datasets": DATASETS}
-    line = line.format(**{key: ", ".join(x) for key, x in names.items()}, folder=Path.cwd())
-    pattern = ".*".join(map(re.escape, line.split("...")))
+    pattern = ".*".join(map(re.escape, line.format(folder=Path.cwd()).split("...")))
     assert re.fullmatch(pattern, _CHECKSUM.sub("*", found)), found
     assert (outcome.status, outcome.out != "") == (status, prints)
 
@@ -179,9 +173,8 @@ def test_every_row_of_the_table_is_read():
 def test_no_program_takes_an_empty_path(program, flag, here, monkeypatch):
     others = {"prepare": ["--dataset=text8"], "train_tpu": ["--tpu=local"]}
     paths = [f"--{name}={'' if name == flag else 'x'}" for name in PATHS[program].split()]
-    rule = "it must name a file or a folder (is a shell variable not set?)"
     command = [program, *others.get(program, []), *paths]
-    check(command, 2, f"{program}: flag --{flag}=: {rule}", monkeypatch)
+    check(command, 2, f"{program}: flag --{flag}=...", monkeypatch)
 
 
 @pytest.mark.parametrize(
