@@ -53,7 +53,7 @@ def test_a_failure_is_told_and_the_others_are_kept(project, capsys):
 
 
 @pytest.mark.parametrize(("commit", "text"), [("now", "| kept |"), ("before", "| one |")])
-def test_what_was_measured_with_the_same_code_is_kept(project, commit, text):
+def test_measurements_of_the_same_code_are_kept(project, commit, text):
     record = {"command": "", "commit": commit, "machine": "", "date": "", "text": "| kept |"}
     measurements.FIGURES.write_text(json.dumps({"one": record}))
     assert measurements.main(["all", "--only=one"]) == 0

@@ -4,6 +4,7 @@ import sys
 import pytest
 
 from benchmarks import compare, train_step
+from benchmarks import works as workloads
 from benchmarks.compare import list_ways, print_speeds, summarize
 from benchmarks.peers.protocol import Shape, Work
 
@@ -18,7 +19,11 @@ WORKS = {
 @pytest.mark.slow
 def test_our_speeds_stand_beside_a_peer_at_each_work(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(compare, "WORKS", WORKS)
+    monkeypatch.setattr(compare, "measure_apart", lambda function, *arguments: function(*arguments))
     monkeypatch.setattr(train_step, "N_IDS", 5000)
+    monkeypatch.setattr(workloads, "MATRIX", 64)
+    monkeypatch.setattr(workloads, "COPIED_BYTES", 2**16)
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")  # it is set there, too
     peer = tmp_path / "peer.py"
     peer.write_text("import sys; print('other', sys.argv[-1] + ': median 2.5 tokens/s, compiled')")
     flags = [f"--works={','.join(WORKS)}", "--rounds=1", "--seconds=0", "--jit=none"]

@@ -1,9 +1,11 @@
 import copy
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from called_programs import call
 from places import ROOT
 
 from benchmarks import curves
@@ -11,6 +13,33 @@ from benchmarks import curves
 VARIANTS = copy.deepcopy(curves.VARIANTS)
 TINY = ["--n_layer=1", "--d_model=8", "--d_embed=8", "--n_head=1", "--d_head=8", "--d_inner=8"]
 TINY += ["--eval_mem_len=0", "--eval_same_length=false", "--jit=none"]
+
+
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch, tmp_path):
+    """Programs run in this process, which has imported TensorFlow."""
+    monkeypatch.chdir(tmp_path)
+
+    def run_program(name, *arguments):
+        outcome = call(f"txl_tf.programs.{name}", *arguments)
+        assert outcome.status == 0, outcome.err
+        return outcome.out
+
+    def run_python(script, *arguments):
+        if script == "-m":
+            _, name, *arguments = arguments
+            return run_program(name, *arguments)
+        assert script == "data_prep/make_tfrecords.py"
+        return run_program("prepare", *arguments)
+
+    def start_workers(commands, logs):
+        ((_, _, *arguments),) = commands
+        run_program("train", *arguments)
+        return [SimpleNamespace(wait=lambda: 0) for _ in logs]
+
+    monkeypatch.setattr(curves, "run_python", run_python)
+    monkeypatch.setattr(curves, "start_workers", start_workers)
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")  # it is set there, too
 
 
 def run(monkeypatch, folder, comparison, *flags):

@@ -1,7 +1,11 @@
+import contextlib
+import importlib
+import io
 import json
 import sys
 
 import pytest
+from called_programs import call
 
 from benchmarks import latency
 from txl_tf.errors import UserError
@@ -17,9 +21,38 @@ def test_a_program_that_ends_before_is_an_error():
         latency.time_output([sys.executable, "-c", "print('other')"], "begun")
 
 
+class Output(io.StringIO):
+    """Interrupts a program that has printed a text."""
+
+    def __init__(self, awaited):
+        super().__init__()
+        self.awaited = awaited
+
+    def write(self, text):
+        super().write(text)
+        if self.awaited in self.getvalue():
+            raise KeyboardInterrupt
+
+
+def run_until(command, awaited):
+    """Runs a program of the package in this process until it has printed a text."""
+    if "txl_tf" in command:
+        name, *arguments = command[3:]
+        program = importlib.import_module(f"txl_tf.programs.{name}")
+        with contextlib.redirect_stdout(Output(awaited)) as output:
+            program.main([name, *arguments])
+        assert awaited in output.getvalue()
+    return 1.0
+
+
 @pytest.mark.slow
 def test_all_parts_are_measured_and_written(monkeypatch, tmp_path):
     monkeypatch.setattr(latency, "measure_apart", lambda function, *arguments: function(*arguments))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        latency, "run_python", lambda _, *flags: call("txl_tf.programs.prepare", *flags)
+    )
+    monkeypatch.setattr(latency, "time_output", run_until)
     monkeypatch.setattr(latency, "PROMPT_LENS", (3,))
     monkeypatch.setattr(latency, "N_TEXTS", 5)
     target = tmp_path / "found.json"

@@ -19,7 +19,7 @@ def run_peer(name, *arguments):
 
 
 @pytest.mark.parametrize("name", slow_after(2, NAMES))  # the last one imports TensorFlow
-def test_what_is_missing_is_told_in_one_line(name, tmp_path):
+def test_a_missing_package_is_named_in_one_line(name, tmp_path):
     done = run_peer(name, *([f"--source={tmp_path}"] if name == "tensorflow2019" else []), TRAIN)
     if done.returncode == 0:
         pytest.skip("nothing is missing")

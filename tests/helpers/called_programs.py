@@ -47,6 +47,21 @@ def call(program, *arguments):
     return Outcome(status, out.getvalue(), err.getvalue(), sorted({mask_name(n) for n in new}))
 
 
+@contextlib.contextmanager
+def standard_input(content):
+    """Has file descriptor 0 be a pipe with these bytes, few enough to wait in it."""
+    kept, (reading, writing) = os.dup(0), os.pipe()
+    os.write(writing, content)
+    os.close(writing)
+    os.dup2(reading, 0)
+    os.close(reading)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+
+
 def drop_banner(text):
     """Returns what a process has written to standard error, without TensorFlow's banner."""
     lines = text.splitlines(keepends=True)
