@@ -61,6 +61,30 @@ def one_replica():
     return tf.distribute.MirroredStrategy(["CPU:0"])
 
 
+# XLA compiles for longer than small models compute. Where a test does not say what it compiles,
+# `auto` compiles nothing, and neither does generation. The contract is tested as users have it.
+@pytest.fixture(scope="module", autouse=True)
+def compile_nothing(request):
+    if "tests/contract" in request.path.as_posix():
+        yield
+        return
+    from txl_tf.generation.generator import Generator
+    from txl_tf.models import compilation
+    from txl_tf.scoring import dynamic_evaluation
+    from txl_tf.training import job, trainer
+
+    choose_jit = compilation.choose_jit
+
+    def choose(jit, dtype):
+        return "none" if jit == "auto" else choose_jit(jit, dtype)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (compilation, dynamic_evaluation, job, trainer):
+            patch.setattr(module, "choose_jit", choose)
+        patch.setitem(Generator.__init__.__kwdefaults__, "jit_compile", False)
+        yield
+
+
 @pytest.fixture
 def saved(tmp_path):
     """A run folder with checkpoints of steps 2 and 5, and what made them."""

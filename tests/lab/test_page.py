@@ -8,12 +8,11 @@ import math
 import re
 import shutil
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from places import ROOT
+from called_programs import standard_input
 from small_language_model import WORDS, make_model
 from tables import slow_after
 
@@ -299,8 +298,8 @@ def test_full_memory_before_the_text_is_read_is_explained(monkeypatch):
 @pytest.mark.slow
 def test_standard_input_is_read(words, tmp_path):
     out = tmp_path / "page.html"
-    command = [sys.executable, "-m", "txl_tf", "page", f"--run={words}", f"--out={out}"]
-    subprocess.run(command, cwd=ROOT, input=TEXT.encode(), capture_output=True, check=True)
+    with standard_input(TEXT.encode()):
+        assert page.main(["page.py", f"--run={words}", f"--out={out}"]) == 0
     (score,) = txl_tf.load(words).score([TEXT])
     found = Page(out.read_text())
     np.testing.assert_allclose(found.read("nats"), score.nats, rtol=1e-5, atol=1e-5)

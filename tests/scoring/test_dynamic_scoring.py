@@ -105,15 +105,15 @@ def test_a_split_is_evaluated_with_the_statistics_of_its_data(run):
     lm, records = load(run), open_records(run / "records")
     config = DynamicConfig("rms", 0.01, 0.1, 1e-3, 5)
     one_lane = dataclasses.replace(lm.evaluation, eval_batch_size=1)
-    roots = gather_roots(lm.model, one_lane, records.split("train"), 5)
-    reader = AdaptingReader(lm.model, lm.span, config, roots)
+    roots = gather_roots(lm.model, one_lane, records.split("train"), 5, jit="none")
+    reader = AdaptingReader(lm.model, lm.span, config, roots, jit="none")
     expected = Evaluator(lm.model, one_lane, reader=reader).score(records.split("test"))
     found = lm.evaluate("test", dynamic=config)
     assert found.total_nats == pytest.approx(expected.total_nats, rel=1e-5)
     assert found.total_nats != pytest.approx(lm.evaluate("test").total_nats, rel=1e-3)
 
 
-def test_what_it_cannot_do_is_refused(run):
+def test_dynamic_evaluation_refuses_runs_that_it_cannot_adapt(run):
     with pytest.raises(UserError, match=r"training split, and the run has none: choose rule=sgd"):
         make_lm().score(make_texts(), dynamic=True)
     with pytest.raises(UserError, match=r"the model has no records of its own: pass `data_dir`"):
