@@ -156,7 +156,7 @@ def test_a_quantized_model_is_loaded_but_not_uploaded(hub, lm):
         (f"hf://{NAME}@none", "there is no such revision"),
     ],
 )
-def test_what_is_not_there_is_one_line(hub, lm, address, message):
+def test_addresses_of_missing_models_are_refused_in_one_line(hub, lm, address, message):
     push_to_hub(lm, NAME)
     with pytest.raises(UserError, match=message) as caught:
         txl_tf.load(address)

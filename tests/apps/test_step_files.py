@@ -72,7 +72,9 @@ def test_a_litert_file_is_written_without_further_packages(tmp_path, capsys):
         ({}, {}, {"format": "saved_model"}, r"`format` must be one of \('litert', 'onnx'\)"),
     ],
 )
-def test_what_cannot_be_exported_is_named(tmp_path, fields, evaluation, arguments, message):
+def test_models_and_options_without_a_step_file_are_refused(
+    tmp_path, fields, evaluation, arguments, message
+):
     lm = make_lm(fields, evaluation)
     with pytest.raises(UserError, match=message):
         export_step(lm, tmp_path / "out", **{"format": "litert"} | arguments)

@@ -61,7 +61,7 @@ def test_functions_run_eagerly_alike():
         assert found[name] == pytest.approx(losses, rel=1e-5), name
 
 
-def test_it_follows_the_float_type_of_keras():
+def test_the_model_follows_the_float_type_of_keras():
     try:
         keras.config.set_floatx("float64")
         keras.config.set_dtype_policy(

@@ -83,7 +83,7 @@ def test_a_preset_names_its_recipe():
     "changes",
     [{"optimizer": "lamb"}, {"l2": 0.1}, {"ar": 1.0}, {"accumulate_steps": 3}, {"half_loss": True}],
 )
-def test_what_fit_cannot_follow_is_named(changes):
+def test_a_recipe_that_fit_cannot_follow_is_refused_by_field(changes):
     (name,) = changes
     with pytest.raises(UserError, match=f"`fit` cannot follow {name}.*: train it by `txl train`"):
         ConfigOptimizer(TrainConfig(**changes))

@@ -107,7 +107,7 @@ def test_settings_of_a_model_that_is_there_are_refused(argument):
 
 
 @pytest.mark.parametrize("name", ["export", "quantize"])
-def test_what_a_run_does_is_left_to_it(lm, name):
+def test_methods_of_runs_are_refused_with_the_way_to_a_run(lm, name):
     with pytest.raises(UserError, match=rf"lm\.to_run\(RUN\); txl_tf\.load\(RUN\)\.{name}"):
         getattr(lm, name)("int8")
 

@@ -25,7 +25,7 @@ def test_stages_count_the_tokens_of_all_steps_before(schedule, tgt_len):
     "schedule",
     [5, ((3, 2, 1),), ((3, 2.0),), ((True, 2),), ((0, 2),), ((3, 2), (3, 3)), ((6, 3), (3, 2))],
 )
-def test_what_is_no_schedule_is_refused(schedule):
+def test_a_schedule_against_the_rules_is_refused(schedule):
     received = re.escape(f"Received: tgt_len_schedule={schedule!r}")
     with pytest.raises(UserError, match=rf"pairs of a step and a length, .* ascending.*{received}"):
         make_stages(schedule, 5)

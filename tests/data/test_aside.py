@@ -31,14 +31,14 @@ def make_left(folder, name, *, age=0.0):
     return left
 
 
-def test_it_lies_inside_the_folder_and_goes_at_the_end(tmp_path):
+def test_a_temporary_folder_lies_inside_its_folder_and_is_removed(tmp_path):
     with work_aside(tmp_path, "apple.") as aside:
         assert aside.parent == tmp_path
         (aside / "half").write_bytes(b"half")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_goes_after_an_error_with_the_folder_made_for_it(tmp_path):
+def test_an_error_removes_the_temporary_folder_and_its_new_parent(tmp_path):
     def fail():
         with work_aside(tmp_path / "new", "apple.") as aside:
             (aside / "half").write_bytes(b"half")
@@ -56,7 +56,7 @@ def test_a_folder_that_was_there_stays(tmp_path):
     assert (tmp_path / "old").is_dir()
 
 
-def test_what_was_moved_out_of_it_stays(tmp_path):
+def test_files_moved_out_of_a_temporary_folder_stay(tmp_path):
     with work_aside(tmp_path / "new", "apple.") as aside:
         (aside / "whole").write_bytes(b"whole")
         (aside / "whole").replace(tmp_path / "new" / "whole")
@@ -69,14 +69,14 @@ def test_a_killed_process_of_this_machine_leaves_nothing_for_long(tmp_path, dead
         assert list(tmp_path.iterdir()) == [aside]
 
 
-def test_what_a_running_process_of_this_machine_writes_stays(tmp_path):
+def test_the_folder_of_a_running_process_stays(tmp_path):
     left = make_left(tmp_path, f"apple.{HOST}-{os.getppid()}-x", age=1_000_000)
     with work_aside(tmp_path, "apple."):
         assert left.exists()
 
 
 @pytest.mark.parametrize("host", ["elsewhere", f"{HOST}-2"])
-def test_what_another_machine_writes_stays_however_old(tmp_path, dead_pid, host):
+def test_the_folder_of_another_machine_stays_however_old(tmp_path, dead_pid, host):
     left = make_left(tmp_path, f"apple.{host}-{dead_pid}-x", age=1_000_000)
     with work_aside(tmp_path, "apple."):
         assert left.exists()

@@ -121,7 +121,7 @@ def test_a_short_text_is_not_taken_for_a_packed_file(tmp_path, text):
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("level", LEVELS)
-def test_what_follows_the_last_member_of_a_gzip_is_ignored_with_a_warning(tmp_path, level, capsys):
+def test_bytes_behind_the_last_member_of_a_gzip_are_ignored_with_a_warning(tmp_path, level, capsys):
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(TEXT) + gzip.compress(b"more\n") + bytes(5) + b"junk\x1f\x8b")
     assert read(path, level) == TEXT + b"more\n"

@@ -67,7 +67,7 @@ def test_a_stride_of_a_window_gives_segments_without_memory():
     assert found.total_nats == pytest.approx(expected.total_nats, rel=1e-6)
 
 
-def test_what_leaves_out_tokens_or_needs_memory_is_refused():
+def test_a_stride_that_leaves_out_tokens_or_needs_memory_is_refused():
     with pytest.raises(UserError, match=r"`stride` must be at most `tgt_len`.*stride=6, tgt_len=5"):
         SlidingWindows(TEXT, n_lanes=1, tgt_len=5, stride=6)
     with pytest.raises(UserError, match="at least 2 tokens"):

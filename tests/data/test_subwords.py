@@ -129,7 +129,7 @@ def test_the_user_is_told_that_lines_were_left_out(monkeypatch):
         (["\n \n\0"], 307, "the text is empty"),
     ],
 )
-def test_what_cannot_be_learnt_is_told_in_one_line(texts, n_symbols, reason):
+def test_texts_that_subwords_cannot_be_learned_from_are_refused(texts, n_symbols, reason):
     with pytest.raises(
         UserError, match=f"{n_symbols} subwords cannot be learned .*: {reason}"
     ) as e:

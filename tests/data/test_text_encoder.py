@@ -27,6 +27,6 @@ def test_a_symbol_is_named_as_it_is_or_as_it_is_written(vocabulary, symbols, ids
     ("vocabulary", "symbol"),
     [(BYTES, "ab"), (BYTES, "\u00e9"), (BYTES, ""), (CHARS, "x"), (WORDS, "the ."), (WORDS, "dog")],
 )
-def test_what_is_no_single_symbol_is_refused(vocabulary, symbol):
+def test_texts_that_are_not_one_symbol_are_refused(vocabulary, symbol):
     with pytest.raises(UserError, match=rf"{symbol!r} is neither a symbol of the vocabulary nor"):
         TextEncoder(vocabulary, len(vocabulary)).find_id(symbol)

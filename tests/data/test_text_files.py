@@ -109,7 +109,9 @@ BROKEN = b"one\ntwo and three\n" + "fünf \xff sechs\n".encode("latin-1")
 
 @pytest.mark.parametrize("blocks", [13, 2**22])
 @pytest.mark.parametrize("level", ["char", "word"])
-def test_what_is_no_utf8_is_named_with_line_and_offset(tmp_path, monkeypatch, level, blocks):
+def test_bytes_that_are_not_utf8_are_named_with_line_and_offset(
+    tmp_path, monkeypatch, level, blocks
+):
     monkeypatch.setattr(TextFile.iterate_blocks, "__defaults__", (blocks,))
     (tmp_path / "a").write_bytes(BROKEN)
     with pytest.raises(
@@ -128,7 +130,7 @@ def test_an_error_within_a_stretch_has_its_place_in_the_file(tmp_path):
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_what_is_no_utf8_can_be_replaced_or_read_as_bytes(tmp_path):
+def test_bytes_that_are_not_utf8_can_be_replaced_or_kept(tmp_path):
     (tmp_path / "a").write_bytes(BROKEN)
     assert read(tmp_path / "a", "byte") == BROKEN
     found = read(tmp_path / "a", "char", encoding_errors="replace")
@@ -154,7 +156,7 @@ def test_a_nul_is_no_part_of_a_word(tmp_path):
         (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", r"is it a text\? --"),
     ],
 )
-def test_what_to_do_about_bytes_that_are_no_utf8_is_said(tmp_path, text, advice):
+def test_errors_about_encodings_suggest_a_remedy(tmp_path, text, advice):
     (tmp_path / "a").write_bytes(text)
     with pytest.raises(UserError, match=rf"is not UTF-8 \(.*\); {advice}.*=replace continues"):
         read(tmp_path / "a", "char")

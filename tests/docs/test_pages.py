@@ -101,7 +101,7 @@ def test_the_index_of_the_api_names_all_that_the_package_exports():
     assert not [name for name in txl_tf.__all__ if not re.search(rf"`(txl_tf\.)?{name}`", page)]
 
 
-def test_what_has_never_been_run_is_said_on_one_page():
+def test_one_page_says_what_has_never_been_run():
     said = re.compile(r"never (been )?(run|built)\b|not (yet )?(been )?(run on|built yet|tested)\b")
     table = "platforms.md#what-has-never-been-run"
     for path in (ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")):

@@ -18,14 +18,14 @@ def lm():
     return txl_tf.load("pydoc")
 
 
-def test_it_knows_the_language_of_its_corpus(lm):
+def test_a_text_of_its_corpus_has_fewer_bits_than_its_reverse(lm):
     (score,) = lm.score([TEXT])
     assert score.bits_per_token < 2.2
     (scrambled,) = lm.score([TEXT[::-1]])
     assert scrambled.bits_per_token > 3
 
 
-def test_it_writes_words(lm):
+def test_generated_text_has_frequent_words(lm):
     text = lm.generate("Return the ", max_new_tokens=200, temperature=0.0)
     assert {"the", "of"} & set(text.split())
 
@@ -55,6 +55,6 @@ def test_a_folder_of_the_user_comes_before_a_model_of_the_same_name(tmp_path, mo
         txl_tf.load("pydoc")
 
 
-def test_it_is_small_and_its_license_lies_beside_it():
+def test_the_folder_is_small_and_has_a_license():
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 8e6
     assert "PYTHON SOFTWARE FOUNDATION LICENSE" in (FOLDER / "LICENSE-PYTHON.txt").read_text()

@@ -43,7 +43,7 @@ def test_words_are_those_of_wikitext(text, words):
         "<unk> " * 1009 + "'s",  # Moses keeps no more than 1,000 tokens itself
     ],
 )
-def test_what_is_tokenized_stays(line):
+def test_tokenized_lines_are_not_changed(line):
     assert tokenize_wikitext(line) == line
 
 

@@ -74,7 +74,7 @@ def test_the_ends_of_the_interval_are_tokens_that_may_come(top_k):
     assert choose(log_probs, uniforms, top_k=top_k).tolist() == [1, 2]
 
 
-def test_what_is_seen_costs():
+def test_the_repetition_penalty_lowers_tokens_that_were_seen():
     """The likeliest token has -2 then, as much as the second, which is not seen."""
     log_probs, seen = [[-1.0, -2.0, -9.0, -9.0]], [[True, False, True, False]]
     settings = {"temperature": 0.0, "repetition_penalty": 2.0}

@@ -82,7 +82,7 @@ def test_the_tokens_read_are_counted_from_the_beginning_of_the_document():
 @pytest.mark.parametrize(
     ("span", "is_masked"), [*zip(SPANS, (False, True, False, True, False), strict=True)], ids=str
 )
-def test_what_follows_a_text_changes_nothing(span, is_masked):
+def test_padding_behind_a_text_changes_no_state(span, is_masked):
     """Rows that end within a segment: the states are those of the row alone, then and later."""
     cached = CachedModel(make_model(), span, 7, mask_empty_memory=is_masked)
     ids, counts = draw_ids(3, 7), tf.constant([7, 2, 0])

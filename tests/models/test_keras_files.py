@@ -65,7 +65,7 @@ def test_a_fresh_process_gives_the_same(tmp_path):
         lambda model: model.softmax.biases[0],
     ],
 )
-def test_what_is_frozen_stays_frozen(tmp_path, choose):
+def test_frozen_weights_stay_frozen_in_a_file(tmp_path, choose):
     model = make_model(**BINS)
     choose(model).trainable = False
     again = save_and_load(model, tmp_path)

@@ -177,7 +177,7 @@ def test_a_file_may_be_the_end_of_the_training_text(tmp_path):
     assert cut([b"one line\n", b"ab"], 0.5, "byte", tmp_path) == [b"one line\n", b"ab"]
 
 
-def test_what_cannot_be_cut_is_an_error(tmp_path):
+def test_files_that_cannot_be_divided_are_refused(tmp_path):
     line = TextFile(write(tmp_path / "a", b"one line"))
     with pytest.raises(UserError, match=r"must leave text to both splits; words and subwords are"):
         hold_out((line,), 0.5, "word")

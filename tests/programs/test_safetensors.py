@@ -31,7 +31,7 @@ def score(capsys, folder, data_dir):
     return found["loss_nats"], found["step"]
 
 
-def test_it_is_evaluated_like_the_run(run, shared, capsys):
+def test_a_shared_model_is_evaluated_like_its_run(run, shared, capsys):
     data_dir = run.parent / "data"
     assert score(capsys, shared, data_dir) == score(capsys, run, data_dir)
 

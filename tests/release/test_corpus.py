@@ -254,7 +254,7 @@ def test_a_pickle_that_ends_early_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("reader", [read_corpus, load_vocabulary])
-def test_what_is_no_file_of_the_release_is_one_line(reader, tmp_path):
+def test_files_of_other_kinds_are_refused_in_one_line(reader, tmp_path):
     assert get_fault(tmp_path / "absent.pkl", reader) == "it is missing or not a regular file"
     assert get_fault(tmp_path, reader) == "it is missing or not a regular file"
     assert "of the 2019 release" in get_fault(write(tmp_path, b"]."), reader)

@@ -97,7 +97,7 @@ def test_slots_of_the_optimizer_are_no_weights(tmp_path):
         ),
     ],
 )
-def test_what_is_no_transformer_xl_is_refused(removed, added, message, tmp_path):
+def test_tensors_of_another_model_are_refused(removed, added, message, tmp_path):
     shapes = list_shapes(ModelConfig(**SIZES | {"d_model": 8, "d_embed": 8}))
     del shapes[removed]
     tensors = {SCOPE + name: tf.zeros(shape) for name, shape in (shapes | added).items()}

@@ -100,7 +100,7 @@ def test_a_name_that_is_not_listed_is_refused(name):
     assert get_fault(HOSTILE[name]) == f"the name {name} is not allowed in such a file"
 
 
-def test_what_an_object_asks_to_be_called_is_not_called(tmp_path):
+def test_reduce_methods_of_objects_are_not_called(tmp_path):
     made = str(tmp_path / "made")
     members = {"__reduce__": lambda self: (builtins.open, (made, "w"))}
     get_fault(pickle.dumps(type("Hostile", (), members)(), 2))
@@ -144,7 +144,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("data", "reason"), REFUSED.values(), ids=REFUSED)
-def test_what_such_files_never_need_is_refused(data, reason):
+def test_operations_and_values_of_other_pickles_are_refused(data, reason):
     assert get_fault(data).startswith(reason)
 
 

@@ -23,7 +23,7 @@ def test_every_file_of_a_model_comes_to_its_place(name, remote, serve, tmp_path)
     assert files == {path: f"{name} {path}" for path in list_files(name)}
 
 
-def test_what_is_there_is_checked_and_kept(serve, server, tmp_path):
+def test_existing_files_are_checked_and_kept(serve, server, tmp_path):
     url = put(serve, "tf_text8", "tf_text8")
     there = fetch_model("tf_text8", tmp_path, server=url)
     server.pages.clear()

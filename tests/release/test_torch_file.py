@@ -233,6 +233,6 @@ def test_a_changed_pickle_of_tensors_is_read_or_refused_in_a_line(tmp_path):
     assert not any("\n" in result for result in results)
 
 
-def test_what_is_no_file_is_one_line(tmp_path):
+def test_a_missing_file_or_a_folder_is_refused_in_one_line(tmp_path):
     assert get_fault(tmp_path / "absent.bin") == "No such file or directory"
     assert get_fault(tmp_path) == "Is a directory"

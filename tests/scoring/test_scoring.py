@@ -65,7 +65,7 @@ def read_in_one_row(span, text, tgt_len, *, is_masked):
 @pytest.mark.parametrize(
     ("span", "is_masked"), slow_after(1, [(SPANS[3], False), (SPANS[4], True)]), ids=str
 )
-def test_what_shares_a_batch_changes_no_score(span, is_masked):
+def test_other_texts_of_a_batch_change_no_score(span, is_masked):
     texts = make_texts()
     found = score_all(make_scorer(span, batch_size=4, mask_empty_memory=is_masked), texts)
     for text, nats in zip(texts, found, strict=True):

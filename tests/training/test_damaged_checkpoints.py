@@ -124,7 +124,7 @@ def test_an_interrupted_removal_is_completed(n_removed, tmp_path, monkeypatch):
     assert line.startswith("Removed the remains of an interrupted save or removal of checkpoint ")
 
 
-def test_what_killed_saves_left_is_removed_by_the_next_one(saved):
+def test_files_of_killed_saves_are_removed_by_the_next_save(saved):
     """The index is written last: without it there is no checkpoint."""
     model_dir, run, checkpointer = saved
     lines = []

@@ -43,7 +43,7 @@ PREPARATION_DEFAULTS = {
     ],
     ids=["training", "preparation"],
 )
-def test_what_is_not_needed_has_the_defaults_of_the_release(defined, defaults):
+def test_flags_without_effect_have_the_defaults_of_the_release(defined, defaults):
     assert {name: defined[name].default for name in defaults} == defaults
 
 

@@ -137,7 +137,7 @@ def test_a_schedule_of_segment_lengths_leaves_the_evaluation_its_last_length(rec
 
 
 @pytest.mark.parametrize("text", ["2000:", "2000:32:1", "2e3:32"])
-def test_what_is_no_schedule_is_refused(records, text):
+def test_a_malformed_schedule_of_lengths_is_refused(records, text):
     with pytest.raises(
         flags.Error, match=rf"--tgt_len_schedule must be pairs STEP:LENGTH, .*Received: {text}$"
     ):
@@ -265,7 +265,7 @@ def test_a_preset_leaves_what_xla_compiles_to_the_run(arguments, jit, records):
     assert training == dataclasses.replace(preset.training, jit=jit)
 
 
-def test_what_takes_the_place_of_flags_that_are_not_needed_is_printed(records, capsys):
+def test_each_flag_without_effect_prints_what_replaces_it(records, capsys):
     arguments = ("--num_core_per_host=4", "--record_info_dir=x", "--corpus_info_path=y")
     options = read_flags(*arguments, "--do_eval", "--eval_split=test", data_dir=records.data_dir)
     with pytest.raises(RecordError, match="no split 'test'"):
