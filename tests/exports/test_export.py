@@ -30,6 +30,7 @@ class Exported:
         self.loaded = tf.saved_model.load(self.folder)
         self.is_masked = arguments.get("mask_empty_memory", True)
         self.cached = CachedModel(lm.model, lm.span, TGT_LEN, mask_empty_memory=self.is_masked)
+        self.scored = {}
 
     def call(self, signature, **inputs):
         outputs = self.loaded.signatures[signature](
@@ -39,6 +40,12 @@ class Exported:
 
     def score_live(self, ids):
         """Returns the losses of a text read segment by segment: 0, then that of each token."""
+        key = tuple(ids)
+        if key not in self.scored:
+            self.scored[key] = self._score(ids)
+        return self.scored[key]
+
+    def _score(self, ids):
         state, parts = self.cached.initial_state(1), [np.zeros(min(len(ids), 1), np.float32)]
         for start in range(0, len(ids) - 1, TGT_LEN):
             part = tf.constant([ids[start : start + TGT_LEN + 1]], tf.int32)
@@ -101,13 +108,13 @@ def test_ids_have_the_losses_of_the_live_model(exported):
         assert not row[len(expected) :].any()
 
 
-def test_a_scorer_of_the_folder_has_the_losses_of_the_live_model(exported):
+def test_a_scorer_of_the_folder_has_the_losses_of_the_live_model(masked):
     """Of texts of 0 to 6 segments, two at a time, of which the last ones go on alone."""
     texts = [WORDS.encode(text) for text in TEXTS]
     streams = [[TextChunk(ids, None, None, (0, 0), TextName("", 1))] for ids in texts]
-    scores = SavedModelScorer(exported.folder, batch_size=2).score(streams)
+    scores = SavedModelScorer(masked.folder, batch_size=2).score(streams)
     for ids, (_, score) in zip(texts, scores, strict=True):
-        np.testing.assert_allclose(score.nats, exported.score_live(ids)[1:], **SAME)
+        np.testing.assert_allclose(score.nats, masked.score_live(ids)[1:], **SAME)
 
 
 def read_steps(exported, texts, memory, *, tgt_len, reset=None):
@@ -135,32 +142,32 @@ def test_steps_have_the_losses_of_the_live_model(exported):
         np.testing.assert_allclose(nats, exported.score_live(text), **SAME)
 
 
-def test_a_row_that_is_reset_begins_anew(exported):
+def test_a_row_that_is_reset_begins_anew(masked):
     texts = [WORDS.encode("the cat sat"), WORDS.encode("on a mat the cat")]
-    empty = exported.call("initial_memory", batch_size=2)
+    empty = masked.call("initial_memory", batch_size=2)
     assert not any(tensor.any() for tensor in empty.values())
-    _, memory = read_steps(exported, texts, empty, tgt_len=TGT_LEN)
+    _, memory = read_steps(masked, texts, empty, tgt_len=TGT_LEN)
     reset = np.array([False, True])
-    found, _ = read_steps(exported, texts, memory, tgt_len=TGT_LEN, reset=reset)
-    fresh, _ = read_steps(exported, texts, empty, tgt_len=TGT_LEN)
-    later, _ = read_steps(exported, texts, memory, tgt_len=TGT_LEN)
+    found, _ = read_steps(masked, texts, memory, tgt_len=TGT_LEN, reset=reset)
+    fresh, _ = read_steps(masked, texts, empty, tgt_len=TGT_LEN)
+    later, _ = read_steps(masked, texts, memory, tgt_len=TGT_LEN)
     np.testing.assert_array_equal(found[0], later[0])
     np.testing.assert_array_equal(found[1], fresh[1])
     assert abs(later[1] - fresh[1]).max() > 0.01
     assert (found[1][0], later[1][0] > 0) == (0, True)
 
 
-def test_steps_tell_the_next_token(exported):
+def test_steps_tell_the_next_token(masked):
     """Greedy, from step to step: the text that `generate_text` gives."""
     ids = WORDS.encode("the cat sat on")
-    memory = exported.call("initial_memory", batch_size=1)
+    memory = masked.call("initial_memory", batch_size=1)
     drawn = []
-    _, memory = read_steps(exported, [ids], memory, tgt_len=TGT_LEN)
+    _, memory = read_steps(masked, [ids], memory, tgt_len=TGT_LEN)
     for _ in range(9):
         np.testing.assert_allclose(np.exp(memory["log_probs"]).sum(), 1, rtol=1e-5)
         drawn.append(int(memory["log_probs"][0].argmax()))
-        _, memory = read_steps(exported, [np.array(drawn[-1:])], memory, tgt_len=1)
-    assert WORDS.decode(np.concatenate([ids, drawn])) == "the cat sat on" + generate(exported)
+        _, memory = read_steps(masked, [np.array(drawn[-1:])], memory, tgt_len=1)
+    assert WORDS.decode(np.concatenate([ids, drawn])) == "the cat sat on" + generate(masked)
 
 
 def generate(exported, text="the cat sat on", length=9, temperature=0.0, top_k=0, seed=0):
@@ -259,7 +266,7 @@ def test_bad_input_is_an_error_of_the_graph(masked, signature, inputs, message):
         masked.call(signature, **inputs)
 
 
-def test_what_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+def test_a_failed_write_leaves_no_files(tmp_path, monkeypatch):
     def fail(*_, **__):
         raise tf.errors.ResourceExhaustedError(None, None, "no space left")
 
