@@ -42,12 +42,12 @@ def call(program, *arguments):
 @pytest.mark.parametrize("name", FLAGS)
 def test_a_run_is_evaluated_with_and_without_windows(runs, name, capsys):
     losses = []
-    for arguments in ([], ["--stride=2"], ["--stride=1"]):
+    for arguments in ([], ["--stride=2"]):
         assert call(evaluate, runs / name, "--json", "--jit=none", *arguments) == 0
         found = json.loads(capsys.readouterr().out)
         assert found["tokens"] == N_TEST - 1
         losses.append(found["loss_nats"])
-    assert len(set(losses)) == 3
+    assert len(set(losses)) == 2
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_a_model_with_memory_generates_and_is_exported(runs, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_what_needs_a_memory_is_refused_in_a_line(runs, tmp_path, capsys):
+def test_generation_export_and_a_memory_are_refused_without_memory(runs, tmp_path, capsys):
     rule = "needs a memory, which a model with encoding=learned cannot have"
     assert call(generate, "--run", runs / "learned", "--prompt=w1 w2") == 1
     assert f"generation {rule}" in capsys.readouterr().err
@@ -100,26 +100,3 @@ def test_what_needs_a_memory_is_refused_in_a_line(runs, tmp_path, capsys):
 def test_the_release_has_no_such_encoding(runs, tmp_path, capsys):
     assert call(export_release, "--run", runs / "shaw_biased", f"--out={tmp_path / 'release'}") == 1
     assert "has only encoding=relative. Received: encoding=shaw_biased" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["--encoding=shaw", "--n_positions=11"],
-            "`n_positions` must be at least mem_len + tgt_len = 12",
-        ),
-        (
-            ["--encoding=learned", "--n_positions=4", "--mem_len=0"],
-            "`tgt_len` must be at most `n_positions` with encoding=learned",
-        ),
-        (["--encoding=sinusoid"], "`mem_len` must be 0 with encoding=sinusoid"),
-        (["--half_loss", "--tgt_len=1"], "`tgt_len` must be at least 2"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(arguments, message, tmp_path, capsys):
-    data = write_data(tmp_path / "data")
-    assert run_main(data, tmp_path / "run", *arguments) != 0
-    err = capsys.readouterr().err
-    assert message in err
-    assert len(err.splitlines()) <= 2

@@ -43,12 +43,6 @@ def test_evaluations_use_averages_or_weights_as_the_flag_says(finished, capsys):
     assert averaged[1] != raw[1]
 
 
-def test_evaluations_in_training_use_the_weights_when_asked(finished, tmp_path, capsys):
-    arguments = ("--ema=0.9", "--eval_every=6", "--use_ema=false", "--train_steps=6")
-    assert run_main(finished / "data", tmp_path / "run", *arguments) == 0
-    assert "Evaluations use the weights (ema 0.9)." in capsys.readouterr().out
-
-
 def test_the_printed_command_evaluates_an_average_of_checkpoints(finished, capsys):
     assert average.main(["average.py", str(finished / "run"), "--steps=4,12"]) == 0
     command = capsys.readouterr().out.splitlines()[-1]

@@ -4,12 +4,9 @@ import dataclasses
 import json
 import math
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from places import ROOT
 from small_commands import N_TEST, run_main, write_data, write_words
 
 import txl_tf
@@ -70,8 +67,6 @@ def test_precision_scores_the_quantized_model(run, capsys):
     assert records[1]["loss_nats"] == pytest.approx(lm.evaluate("test").nats_per_token, rel=1e-5)
     assert records[0]["loss_nats"] != records[1]["loss_nats"]
     assert [record["precision"] for record in records] == ["float32", "int8"]
-    assert call("--run", run, "--precision=int8", "--dynamic") == 2
-    assert "--dynamic needs --precision=float32" in capsys.readouterr().err
 
 
 def test_the_object_holds_what_the_table_says(run, preset, capsys):
@@ -283,10 +278,8 @@ def test_sliding_windows_read_no_memory(run, capsys):
 
 
 @pytest.mark.slow
-def test_the_program_runs_compiled_from_the_command_line(run):
-    command = [sys.executable, "-m", "txl_tf", "evaluate", "--run", run, "--json"]
-    root = ROOT
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["tokens"] == N_TEST - 1
-    assert "Scoring test with tgt_len 5, mem_len 7, " in done.stderr
+def test_what_xla_compiles_is_chosen_unless_a_flag_says(run, capsys):
+    assert evaluate.main(["evaluate.py", f"--run={run}", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["tokens"] == N_TEST - 1
+    assert "Scoring test with tgt_len 5, mem_len 7, " in err

@@ -10,7 +10,6 @@ from small_language_model import make_model
 from small_release import make_release
 
 import txl_tf
-from txl_tf.config import EvalConfig
 from txl_tf.data import Vocabulary, detokenize_wikitext
 from txl_tf.generation.session import Session
 from txl_tf.programs import generate, import_release
@@ -27,6 +26,12 @@ def run(tmp_path_factory):
     return folder / "run"
 
 
+@pytest.fixture(scope="module")
+def lm(run):
+    """The model of the run; whatever it generates is compiled once."""
+    return txl_tf.load(run)
+
+
 def call(*arguments):
     return generate.main(["generate", *map(str, arguments)])
 
@@ -35,9 +40,8 @@ HOT = ("--prompt=so it", "--length=9", "--temperature=2", "--top_k=0", "--seed=3
 
 
 @pytest.fixture(scope="module")
-def hot_text(run):
+def hot_text(lm):
     """What the flags of `HOT` generate."""
-    lm = txl_tf.load(run)
     return lm.generate("so it", max_new_tokens=9, temperature=2.0, top_k=None, seed=3)
 
 
@@ -47,10 +51,10 @@ def test_the_text_is_printed_after_its_prompt(run, hot_text, capsys):
 
 
 @pytest.mark.slow
-def test_defaults_draw_the_text_of_the_python_defaults(run, capsys):
+def test_defaults_draw_the_text_of_the_python_defaults(run, lm, capsys):
     prompt = "so it"
     assert call(run, f"--prompt={prompt}", "--seed=3", "--length=41") == 0
-    expected = txl_tf.load(run).generate(prompt, seed=3, max_new_tokens=41)
+    expected = lm.generate(prompt, seed=3, max_new_tokens=41)
     assert capsys.readouterr().out == f"{prompt}{expected}\n"
 
 
@@ -60,11 +64,6 @@ def test_int8_generates_the_text_of_the_quantized_model(run, capsys):
     assert call(run, *arguments) == 0
     text = txl_tf.load(run, precision="int8").generate("so it", max_new_tokens=5, temperature=0)
     assert capsys.readouterr().out == f"so it{text}\n"
-
-
-def test_a_flag_that_is_gone_says_why(run, capsys):
-    assert call(run, "--prompt=so it", "--draft_len=5") == 2
-    assert "--draft_len is gone: prompt lookup gained only" in capsys.readouterr().err
 
 
 def test_the_prompt_may_come_by_standard_input(run, capsys, monkeypatch):
@@ -86,15 +85,15 @@ def test_a_byte_order_mark_is_no_part_of_a_prompt(run, tmp_path, capsys, monkeyp
 FIXED = ("--length=5", "--temperature=0")
 
 
-def generate_fixed(run, prompt, seed=0):
-    return txl_tf.load(run).generate(prompt, max_new_tokens=5, temperature=0.0, seed=seed)
+def generate_fixed(lm, prompt):
+    return lm.generate(prompt, max_new_tokens=5, temperature=0.0)
 
 
 @pytest.mark.slow
-def test_several_prompts_and_seeds_have_titles(run, capsys):
+def test_several_prompts_and_seeds_have_titles(run, lm, capsys):
     assert call(run, "--prompt=so it", "--prompt=a", "--samples=2", *FIXED) == 0
     expected = [
-        f"--- prompt {index}, seed {seed}\n{prompt}{generate_fixed(run, prompt)}\n"
+        f"--- prompt {index}, seed {seed}\n{prompt}{generate_fixed(lm, prompt)}\n"
         for index, prompt in enumerate(("so it", "a"), 1)
         for seed in (0, 1)
     ]
@@ -108,21 +107,21 @@ def test_a_line_of_json_holds_prompt_seed_and_text(run, hot_text, capsys):
 
 
 @pytest.mark.slow
-def test_a_file_can_be_the_prompt_which_need_not_be_printed(run, tmp_path, capsys):
+def test_a_file_can_be_the_prompt_which_need_not_be_printed(run, lm, tmp_path, capsys):
     (tmp_path / "a.txt").write_text("so it")
     assert call(run, f"--prompt_file={tmp_path / 'a.txt'}", "--no_prompt", *FIXED) == 0
-    assert capsys.readouterr().out == generate_fixed(run, "so it") + "\n"
+    assert capsys.readouterr().out == generate_fixed(lm, "so it") + "\n"
     assert call(run, f"--prompt_file={tmp_path / 'b.txt'}") == 1
     assert "No such file" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_what_is_typed_continues_one_text(run, capsys, monkeypatch):
+def test_typed_lines_continue_one_text(run, lm, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("so it\nB\n is\n\n"))
     assert call(run, "--interactive", *FIXED) == 0
-    first = generate_fixed(run, "so it")
-    second = generate_fixed(run, f"so it{first} is")
-    third = generate_fixed(run, f"so it{first} is{second}")
+    first = generate_fixed(lm, "so it")
+    second = generate_fixed(lm, f"so it{first} is")
+    third = generate_fixed(lm, f"so it{first} is{second}")
     printed = capsys.readouterr()
     assert printed.out == f"{first}\n{second}\n{third}\n"
     assert "'B'" in printed.err  # the model has no capital letters
@@ -144,11 +143,11 @@ def test_an_interrupt_ends_the_answer_and_not_the_conversation(run, capsys, monk
 
 
 @pytest.mark.slow
-def test_a_line_that_is_not_utf_8_is_refused_and_not_the_next(run, capsys, monkeypatch):
+def test_a_line_that_is_not_utf_8_is_refused_and_not_the_next(run, lm, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\nso it\n"), "utf-8"))
     assert call(run, "--interactive", *FIXED) == 0
     out, err = capsys.readouterr()
-    assert out == generate_fixed(run, "so it") + "\n"
+    assert out == generate_fixed(lm, "so it") + "\n"
     assert "\\udcff" in err
 
 
@@ -168,28 +167,11 @@ def test_answers_have_the_ordinary_spelling_of_wikitext_unless_raw(
     assert capsys.readouterr().out == f"{expected}\n"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("--interactive", "--json"), ("--prompt=a", "--prompt_file=b")],
-    ids=" ".join,
-)
-def test_flags_that_exclude_each_other_are_an_error(run, arguments, capsys):
-    assert call(run, *arguments) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
-
-
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory):
     """A run of characters, line breaks, commas, tabs and backslashes among them."""
-    vocabulary = Vocabulary("char", tuple("\n\t\\,ab"))
-    config = txl_tf.ModelConfig(
-        n_token=6, n_layer=2, d_model=6, d_embed=6, n_head=3, d_head=5, d_inner=7
-    )
-    model = txl_tf.TransformerXL(config, seed=1)
-    for weight in model.trainable_variables:  # far from uniform, so that each token matters
-        weight.assign(9 * weight)
     folder = tmp_path_factory.mktemp("lines") / "run"
-    txl_tf.LanguageModel(model, vocabulary, EvalConfig(tgt_len=5, mem_len=11)).save(folder)
+    make_model(6, vocabulary=Vocabulary("char", tuple("\n\t\\,ab"))).save(folder)
     return folder
 
 
@@ -208,6 +190,7 @@ def whole(lines):
     [
         ([r"--stop=a\n", "--stop", "ba,"], ["a\n", "ba,"]),
         ([r"--stop=\\"], ["\\"]),
+        (["--stop=a,b"], ["a,b"]),
     ],
     ids=str,
 )
@@ -227,42 +210,20 @@ def test_bans_are_characters(lines, capsys, given, banned):
 
 
 @pytest.mark.slow
-def test_a_stop_with_a_comma_is_one_text(lines, capsys):
-    assert call(lines, *DRAWN, "--stop=a,b") == 0
-    out = capsys.readouterr().out
-    assert out.endswith("a,b\n")
-    assert out.count("a,b") == 1
-
-
-@pytest.mark.slow
 def test_stops_are_symbols(tmp_path, capsys):
     words = Vocabulary("word", ("<eos>", "the", "cat", "."), line_end="<eos>")
-    config = txl_tf.ModelConfig(
-        n_token=4, n_layer=2, d_model=6, d_embed=6, n_head=3, d_head=5, d_inner=7
-    )
-    model = txl_tf.TransformerXL(config, seed=1)
-    lm = txl_tf.LanguageModel(model, words, EvalConfig(tgt_len=5, mem_len=11))
-    lm.save(tmp_path / "run")
-    assert (
-        call(tmp_path / "run", "--prompt=the", "--temperature=9", "--stop=<eos>", "--stop=.") == 0
-    )
+    make_model(4, vocabulary=words).save(tmp_path / "run")
+    stops = ("--stop=<eos>", "--stop=.")
+    assert call(tmp_path / "run", "--prompt=the", "--temperature=99", *stops) == 0
     assert re.fullmatch(r"the[^.\n]*[.\n]\n", capsys.readouterr().out)
 
 
 @pytest.mark.slow
-def test_what_the_terminal_cannot_write_is_replaced(tmp_path, capsys, monkeypatch):
-    run = tmp_path / "run"
-    config = txl_tf.ModelConfig(
-        n_token=2, n_layer=2, d_model=6, d_embed=6, n_head=3, d_head=5, d_inner=7
-    )
-    vocabulary = Vocabulary("char", ("\u00e9", "a"))
-    lm = txl_tf.LanguageModel(
-        txl_tf.TransformerXL(config, seed=1), vocabulary, EvalConfig(tgt_len=5, mem_len=11)
-    )
-    lm.save(run)
+def test_characters_outside_the_terminals_encoding_are_replaced(tmp_path, capsys, monkeypatch):
+    make_model(2, vocabulary=Vocabulary("char", ("\u00e9", "a"))).save(tmp_path / "run")
     written = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
-    assert call(run, "--prompt=a", "--length=5", "--ban=a") == 0
+    assert call(tmp_path / "run", "--prompt=a", "--length=5", "--ban=a") == 0
     assert written.getvalue() == b"a?????\n"
 
 

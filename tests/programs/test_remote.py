@@ -74,12 +74,6 @@ def test_an_address_that_tensorflow_does_not_know_is_one_line(capsys):
     assert error.count("\n") == 1
 
 
-def test_raw_files_must_be_here(capsys):
-    arguments = ["make_tfrecords.py", "--dataset=text8", "--raw_dir=gs://bucket/raw"]
-    assert make_tfrecords.main(arguments) == 2
-    assert "--raw_dir must be a local folder. Received: gs://bucket/raw" in capsys.readouterr().err
-
-
 def test_texts_at_an_address_are_those_of_a_folder(address, tmp_path):
     (tmp_path / "a.txt").write_text("one\n" * 7)
     with gzip.open(tmp_path / "b.txt.gz", "wt") as file:

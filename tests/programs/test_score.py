@@ -3,13 +3,11 @@
 import gzip
 import json
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from places import ROOT
+from called_programs import standard_input
 from tables import slow_after
 
 import txl_tf
@@ -27,13 +25,12 @@ from txl_tf.runs.folder import (
 SAME = {"rel": 1e-5, "abs": 1e-5}  # float32
 
 
-@pytest.fixture(scope="module", params=slow_after(1, ["word", "char"]))
-def folder(request, run, tmp_path_factory):
-    """The run with another vocabulary and larger weights, and texts that lie beside it."""
-    folder = tmp_path_factory.mktemp("scoring") / "run"
+def write_run(level, run, parent):
+    """Writes the run with another vocabulary and larger weights, and texts that lie beside it."""
+    folder = parent / "run"
     (folder / "checkpoints").mkdir(parents=True)
     shutil.copy(run / CONFIG_NAME, folder)
-    (folder / VOCABULARY_NAME).write_text(json.dumps(make_vocabulary(request.param).to_json()))
+    (folder / VOCABULARY_NAME).write_text(json.dumps(make_vocabulary(level).to_json()))
     reader = CheckpointReader(str(run / "checkpoints" / "ckpt-12"))
     names = reader.list_shapes("weights")
     # So large that each token matters.
@@ -41,13 +38,26 @@ def folder(request, run, tmp_path_factory):
     path, config = str(folder / "checkpoints" / "ckpt-12"), read_run_config(str(run)).model
     write_checkpoint(path, {"weights": large}, config, reader.origin)
     rng = np.random.default_rng(5)
-    symbols = [*"abcde", " ", "\n"] if request.param == "char" else [*"abcde", "\n", "\n\n"]
-    join = "" if request.param == "char" else " "
+    symbols = [*"abcde", " ", "\n"] if level == "char" else [*"abcde", "\n", "\n\n"]
+    join = "" if level == "char" else " "
     for name, length in (("one", 61), ("two", 97), ("three", 7)):
         text = join.join(rng.choice(symbols, length)).replace("\n ", "\n")
-        (folder.parent / f"{name}.txt").write_text(text + "\n")
-    (folder.parent / "empty.txt").touch()
+        (parent / f"{name}.txt").write_text(text + "\n")
+    (parent / "empty.txt").touch()
     return folder
+
+
+@pytest.fixture(scope="module")
+def words(run, tmp_path_factory):
+    return write_run("word", run, tmp_path_factory.mktemp("words"))
+
+
+@pytest.fixture(scope="module", params=slow_after(1, ["word", "char"]))
+def folder(request, run, words, tmp_path_factory):
+    """A run of each level."""
+    if request.param == "word":
+        return words
+    return write_run("char", run, tmp_path_factory.mktemp("characters"))
 
 
 def make_vocabulary(level):
@@ -136,23 +146,23 @@ def test_with_the_context_of_a_file_its_texts_add_up_to_it(folder, capsys, by):
             assert sum(text[name] for text in of_file) == pytest.approx(file[name], **SAME)
 
 
-def test_a_memory_that_is_carried_makes_all_files_one_text(folder, capsys):
-    found, total = score_as_json(capsys, folder, "--carry_memory")
-    texts = [read_text(folder, name) for name in ("one", "two", "three")]
-    (whole,) = txl_tf.load(folder).score(["".join(texts)])
+def test_a_memory_that_is_carried_makes_all_files_one_text(words, capsys):
+    found, total = score_as_json(capsys, words, "--carry_memory")
+    texts = [read_text(words, name) for name in ("one", "two", "three")]
+    (whole,) = txl_tf.load(words).score(["".join(texts)])
     assert total["total_nats"] == pytest.approx(whole.total_nats, **SAME)
     assert total["tokens"] == whole.tokens
     assert len(found) == 3
 
 
-def test_flags_change_what_the_model_sees(folder, capsys):
+def test_flags_change_what_the_model_sees(words, capsys):
     arguments = ["--tgt_len=3", "--mem_len=2", "--same_length", "--clamp_len=1"]
-    (found,), _ = score_as_json(capsys, folder, *arguments, "--nomask_empty_memory", names=["one"])
-    lm = txl_tf.load(folder)
+    (found,), _ = score_as_json(capsys, words, *arguments, "--nomask_empty_memory", names=["one"])
+    lm = txl_tf.load(words)
     lm.evaluation = txl_tf.EvalConfig(tgt_len=3, mem_len=2, same_length=True, clamp_len=1)
-    (text,) = lm.score([read_text(folder, "one")], mask_empty_memory=False)
+    (text,) = lm.score([read_text(words, "one")], mask_empty_memory=False)
     assert found["total_nats"] == pytest.approx(text.total_nats, **SAME)
-    (masked,), _ = score_as_json(capsys, folder, *arguments, names=["one"])
+    (masked,), _ = score_as_json(capsys, words, *arguments, names=["one"])
     assert masked["total_nats"] != pytest.approx(text.total_nats, **SAME)
 
 
@@ -228,10 +238,10 @@ def test_the_language_model_warns_of_unknown_tokens(unknown_folder):
     assert none.bits_per_byte > 0
 
 
-def test_bytes_are_shown_as_characters_and_escapes(folder, tmp_path, capsys):
+def test_bytes_are_shown_as_characters_and_escapes(words, tmp_path, capsys):
     codes = [ord(symbol) for symbol in "a0 \\\n\r\t"] + [0, 127, 195, 169]
     vocabulary = Vocabulary("byte", tuple(map(str, codes)))
-    other = write_vocabulary(folder, tmp_path, vocabulary)
+    other = write_vocabulary(words, tmp_path, vocabulary)
     (tmp_path / "bytes.txt").write_bytes(bytes(codes))
     (found,), _ = score_as_json(capsys, other, "--per_token", names=["bytes"])
     assert found["symbols"] == [
@@ -241,14 +251,13 @@ def test_bytes_are_shown_as_characters_and_escapes(folder, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_packed_files_and_the_standard_input_are_read(run, tmp_path):
+def test_packed_files_and_the_standard_input_are_read(run, tmp_path, capsys):
     text = b"w1 w2 w10 w3\n" * 13
     packed = tmp_path / "packed.txt.gz"
     packed.write_bytes(gzip.compress(text))
-    program = [sys.executable, "-m", "txl_tf", "score", f"--run={run}"]
-    command = [*program, "-", packed, "--format=jsonl", "--jit=none"]
-    ran = subprocess.run(command, input=text, capture_output=True, cwd=ROOT, check=True)
-    first, second, _ = map(json.loads, ran.stdout.splitlines())
+    with standard_input(text):
+        assert call("--run", run, "-", packed, "--format=jsonl") == 0
+    first, second, _ = map(json.loads, capsys.readouterr().out.splitlines())
     assert (first["source"], second["source"]) == ("standard input", str(packed))
     assert first["total_nats"] == pytest.approx(second["total_nats"], **SAME)
     assert first["bytes"] == second["bytes"] > 0
@@ -257,29 +266,29 @@ def test_packed_files_and_the_standard_input_are_read(run, tmp_path):
 MEANS = ("unknown_share", "nats_per_token", "perplexity", "bits_per_byte", "word_perplexity")
 
 
-def test_files_without_text_have_no_mean_loss(folder, capsys):
-    texts, total = score_as_json(capsys, folder, "--by=line", names=["empty"])
+def test_files_without_text_have_no_mean_loss(words, capsys):
+    texts, total = score_as_json(capsys, words, "--by=line", names=["empty"])
     assert texts == []
     assert (total["tokens"], total["total_nats"]) == (0, 0.0)
     assert [total[name] for name in MEANS] == [None] * len(MEANS)
 
 
-def test_a_text_of_one_unscored_token_has_no_mean_loss(folder, capsys):
-    path = folder.parent / "one_token.txt"
+def test_a_text_of_one_unscored_token_has_no_mean_loss(words, capsys):
+    path = words.parent / "one_token.txt"
     path.write_text("\n")
-    assert call("--run", folder, path, "--format=jsonl") == 0
+    assert call("--run", words, path, "--format=jsonl") == 0
     for record in map(json.loads, capsys.readouterr().out.splitlines()):
         assert [record[name] for name in MEANS] == [None] * len(MEANS)
-    assert call("--run", folder, path) == 0
+    assert call("--run", words, path) == 0
     _, row, total = capsys.readouterr().out.splitlines()
     assert row.split()[:7] == total.split()[:7] == ["0", "0.00", *"-----"]
     path.unlink()
 
 
-def test_a_word_of_ten_megabytes_is_one_clear_line(folder, capsys):
-    path = folder.parent / "long.txt"
+def test_a_word_of_ten_megabytes_is_one_clear_line(words, capsys):
+    path = words.parent / "long.txt"
     path.write_bytes(b"a b " + b"z" * 10**7)
-    assert call("--run", folder, path) == 1
+    assert call("--run", words, path) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"score.py: `{path}`, line 1, byte offset 4: 'z")
     assert len(line) < 300
@@ -294,16 +303,16 @@ def test_a_word_of_ten_megabytes_is_one_clear_line(folder, capsys):
     ],
     ids=["utf8", "unknown"],
 )
-def test_bad_texts_are_named_with_line_and_offset(folder, capsys, monkeypatch, content, message):
+def test_bad_texts_are_named_with_line_and_offset(words, capsys, monkeypatch, content, message):
     monkeypatch.setattr(TextFile.iterate_blocks, "__defaults__", (5,))
-    path = folder.parent / "bad.txt"
+    path = words.parent / "bad.txt"
     path.write_bytes(content)
-    assert call("--run", folder, path) == 1
+    assert call("--run", words, path) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert message.format(path) in line
 
 
-def test_a_prefix_that_is_not_utf_8_is_one_line(folder, capsys):
-    assert call("--run", folder, "--prefix=\udcff", folder.parent / "one.txt") == 1
+def test_a_prefix_that_is_not_utf_8_is_one_line(words, capsys):
+    assert call("--run", words, "--prefix=\udcff", words.parent / "one.txt") == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("score.py: --prefix: ")
