@@ -88,7 +88,7 @@ def compile_nothing(request):
 @pytest.fixture
 def saved(tmp_path):
     """A run folder with checkpoints of steps 2 and 5, and what made them."""
-    from small_checkpoints import Bare, make_checkpointer, save_steps
+    from small_runs import Bare, make_checkpointer, save_steps
 
     run = Bare()
     checkpointer = make_checkpointer(tmp_path, run)

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from small_cached_model import make_model
+from small_language_model import make_transformer
 from small_runs import Text
 
 from txl_tf.config import EvalConfig
@@ -46,7 +46,7 @@ def test_documents_begin_where_they_do_in_the_text():
 
 @pytest.mark.slow
 def test_a_stride_of_one_gives_each_target_a_window_of_its_own():
-    model, n_known = make_model(), 7
+    model, n_known = make_transformer(), 7
     config = EvalConfig(tgt_len=n_known, mem_len=0, eval_batch_size=4)
     evaluator = Evaluator(model, config)
     found = evaluator.score_lanes(evaluator.cut_lanes(TEXT, stride=1))
@@ -59,7 +59,7 @@ def test_a_stride_of_one_gives_each_target_a_window_of_its_own():
 
 
 def test_a_stride_of_a_window_gives_segments_without_memory():
-    model = make_model()
+    model = make_transformer()
     config = EvalConfig(tgt_len=5, mem_len=0, eval_batch_size=1)
     evaluator = Evaluator(model, config)
     found = evaluator.score_lanes(evaluator.cut_lanes(TEXT, stride=5))
@@ -73,4 +73,4 @@ def test_a_stride_that_leaves_out_tokens_or_needs_memory_is_refused():
     with pytest.raises(UserError, match="at least 2 tokens"):
         SlidingWindows(Text([3]), n_lanes=1, tgt_len=5, stride=5)
     with pytest.raises(UserError, match="`stride` needs a `mem_len` of 0"):
-        Evaluator(make_model(), EvalConfig(tgt_len=5, mem_len=3)).cut_lanes(TEXT, stride=5)
+        Evaluator(make_transformer(), EvalConfig(tgt_len=5, mem_len=3)).cut_lanes(TEXT, stride=5)

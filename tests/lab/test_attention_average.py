@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from numpy_models import soften, trace_text
-from small_cached_model import SPANS, make_model
+from small_language_model import SPANS, make_transformer
 from small_runs import Text
 from tables import slow_after
 
@@ -27,7 +27,7 @@ def average(text, span, *, n_lanes=1, n_targets=1000, resets=False, jit="none"):
     evaluation = EvalConfig(
         tgt_len=TGT_LEN, eval_batch_size=n_lanes, reset_at_documents=resets, **vars(span)
     )
-    lm = LanguageModel(make_model(), None, evaluation)
+    lm = LanguageModel(make_transformer(), None, evaluation)
     lanes = cut_attention_lanes(lm, text, n_targets=n_targets)
     assert lanes.n_lanes == n_lanes
     return average_attention(lm, lanes, n_targets=n_targets, jit=jit)
@@ -36,7 +36,7 @@ def average(text, span, *, n_lanes=1, n_targets=1000, resets=False, jit="none"):
 def average_slowly(text, span, *, resets=False):
     """Returns the averages (1 + 4, L, N, S) over all targets, by loops."""
     starts = np.isin(np.arange(len(text)), text.document_starts) if resets else None
-    trace = trace_text(make_model(), text.ids, span, TGT_LEN, document_starts=starts)
+    trace = trace_text(make_transformer(), text.ids, span, TGT_LEN, document_starts=starts)
     every = np.stack([trace.weights, *(soften(term, trace.mask) for term in trace.terms)])
     sums = np.zeros((*every.shape[:3], span.mem_len + TGT_LEN))
     for i in range(len(text) - 1):
@@ -102,7 +102,7 @@ def test_lanes_are_few_enough_for_the_scores_of_a_segment():
 
 def test_no_more_lanes_than_segments_are_read():
     evaluation = EvalConfig(tgt_len=TGT_LEN, mem_len=3, eval_batch_size=64)
-    lm = LanguageModel(make_model(), None, evaluation)
+    lm = LanguageModel(make_transformer(), None, evaluation)
     assert cut_attention_lanes(lm, TEXT, n_targets=11).n_lanes == 3
     assert cut_attention_lanes(lm, TEXT, n_targets=1000).n_lanes == 10
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from numpy_models import trace_text
-from small_cached_model import SPANS, make_model
+from small_language_model import SPANS, make_transformer
 from small_runs import Text
 from tables import slow_after
 
@@ -19,7 +19,7 @@ HEADS = [Head(1, 2), Head(0, 0)]
 
 def read(span, *, start, length, resets=False):
     evaluation = EvalConfig(tgt_len=TGT_LEN, reset_at_documents=resets, **vars(span))
-    lm = LanguageModel(make_model(), None, evaluation)
+    lm = LanguageModel(make_transformer(), None, evaluation)
     return read_stretch(lm, TEXT, HEADS, start=start, length=length)
 
 
@@ -31,7 +31,7 @@ def read(span, *, start, length, resets=False):
 def test_a_stretch_is_a_part_of_the_text(span, start, resets):
     stretch = read(span, start=start, length=19, resets=resets)
     starts = np.isin(np.arange(len(TEXT)), TEXT.document_starts) if resets else None
-    trace = trace_text(make_model(), TEXT.ids, span, TGT_LEN, document_starts=starts)
+    trace = trace_text(make_transformer(), TEXT.ids, span, TGT_LEN, document_starts=starts)
     rows = slice(start - 1, start + 18)  # the tokens before the targets
     columns = slice(span.mem_len + stretch.first_key, span.mem_len + start + 18)
     visible = (trace.mask & trace.is_token)[rows]
@@ -47,7 +47,7 @@ def test_a_stretch_is_a_part_of_the_text(span, start, resets):
 
 
 def test_heads_are_named_by_layer_and_head():
-    config = make_model().config
+    config = make_transformer().config
     assert parse_heads(["0.0", " 1.2"], config) == [Head(0, 0), Head(1, 2)]
     assert str(Head(1, 2)) == "1.2"
 
@@ -56,7 +56,7 @@ def test_heads_are_named_by_layer_and_head():
 def test_a_head_that_is_not_there_is_refused(text):
     message = f"`heads` must be LAYER.HEAD, from 0.0 to 1.2. Received: {text}$"
     with pytest.raises(UserError, match=message):
-        parse_heads(["0.0", text], make_model().config)
+        parse_heads(["0.0", text], make_transformer().config)
 
 
 def test_a_stretch_is_in_the_middle_unless_it_is_placed():

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-from small_cached_model import SPANS, make_model
 from small_encodings import make_model as make_encoded_model
+from small_language_model import SPANS, make_transformer
 from small_runs import Text
 from tables import slow_after
 
@@ -25,7 +25,7 @@ def make_config(span, tgt_len=5):
 
 
 def make_lm(span):
-    return LanguageModel(make_model(), None, make_config(span))
+    return LanguageModel(make_transformer(), None, make_config(span))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from golden_cases import EVALUATIONS, load_case, parse_evaluation
-from small_cached_model import SPANS, make_model
+from small_language_model import SPANS, make_transformer
 from small_model import LOSS_TOLERANCE
 from tables import slow_after
 
@@ -53,7 +53,7 @@ def test_the_losses_are_those_of_the_2019_code(name, key, jit):
 @pytest.mark.parametrize("span", SPANS, ids=str)
 def test_documents_are_told_apart_as_by_the_model(span):
     """Starts anywhere in a segment, several in one, in one row and not in the other."""
-    model, ids = make_model(), draw_ids(3, 20)
+    model, ids = make_transformer(), draw_ids(3, 20)
     starts = tf.constant(np.random.default_rng(4).random((3, 20)) < 0.2)
     cached = CachedModel(model, span, 5)
     read = tf.function(cached.read, autograph=False)
@@ -67,7 +67,7 @@ def test_documents_are_told_apart_as_by_the_model(span):
 
 
 def test_the_tokens_read_are_counted_from_the_beginning_of_the_document():
-    cached = CachedModel(make_model(), AttentionSpan(11), 5)
+    cached = CachedModel(make_transformer(), AttentionSpan(11), 5)
     state, counts = cached.initial_state(2), []
     starts = np.zeros((2, 20), bool)
     starts[0, [4, 6, 8]] = starts[1, 0] = True
@@ -84,7 +84,7 @@ def test_the_tokens_read_are_counted_from_the_beginning_of_the_document():
 )
 def test_padding_behind_a_text_changes_no_state(span, is_masked):
     """Rows that end within a segment: the states are those of the row alone, then and later."""
-    cached = CachedModel(make_model(), span, 7, mask_empty_memory=is_masked)
+    cached = CachedModel(make_transformer(), span, 7, mask_empty_memory=is_masked)
     ids, counts = draw_ids(3, 7), tf.constant([7, 2, 0])
     later = draw_ids(3, 5)
     hidden, state = read_all(cached, ids, 7, counts=counts)
@@ -101,7 +101,7 @@ def test_padding_behind_a_text_changes_no_state(span, is_masked):
 @pytest.mark.parametrize("same_length", [False, True])
 def test_an_empty_memory_that_is_masked_is_no_memory(same_length):
     """A text that fits the memory is read as in one segment without any."""
-    model, ids = make_model(), draw_ids(3, 12)
+    model, ids = make_transformer(), draw_ids(3, 12)
     span = AttentionSpan(11, same_length=same_length)
     found, _ = read_all(CachedModel(model, span, 3, mask_empty_memory=True), ids, 3)
     expected, _ = model(ids, model.initial_memory(3, 0), span=AttentionSpan(0))
@@ -109,7 +109,7 @@ def test_an_empty_memory_that_is_masked_is_no_memory(same_length):
 
 
 def test_a_row_that_is_reset_begins_anew():
-    cached = CachedModel(make_model(), AttentionSpan(7), 5, mask_empty_memory=True)
+    cached = CachedModel(make_transformer(), AttentionSpan(7), 5, mask_empty_memory=True)
     ids = draw_ids(3, 5)
     _, state = read_all(cached, draw_ids(3, 10), 5)
     found, _ = cached.read(ids, clear_rows(state, tf.constant([False, True, False])))
@@ -124,7 +124,7 @@ def test_a_row_that_is_reset_begins_anew():
 @pytest.mark.parametrize("span", SPANS, ids=str)
 def test_tokens_that_are_read_have_the_losses_of_targets(span):
     """In segments of any length up to the model's, also after rows of other lengths."""
-    cached, ids = CachedModel(make_model(), span, 5), draw_ids(3, 21)
+    cached, ids = CachedModel(make_transformer(), span, 5), draw_ids(3, 21)
     expected, state = [], cached.initial_state(3)
     for start in range(0, 20, 5):
         part = ids[:, start : start + 5]
@@ -142,7 +142,7 @@ def test_tokens_that_are_read_have_the_losses_of_targets(span):
 
 @pytest.mark.parametrize("defer", [False, True])
 def test_positions_are_computed_again_when_the_weights_are_followed(defer):
-    model = make_model()
+    model = make_transformer()
     cached, ids = CachedModel(model, SPANS[2], 5, defer_products=defer), draw_ids(3, 5)
     cached.follow_weights()
     for weight in model.trainable_variables:

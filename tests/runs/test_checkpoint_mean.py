@@ -7,9 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_checkpoints import RUN_ID, Bare, copy_checkpoint, cut, flip, make_checkpointer
-from small_jobs import CONFIG, WORDS
-from small_runs import AVERAGING
+from small_runs import (
+    AVERAGING,
+    CONFIG,
+    RUN_ID,
+    WORDS,
+    Bare,
+    copy_checkpoint,
+    cut,
+    flip,
+    make_checkpointer,
+)
 
 import txl_tf
 from txl_tf.programs import average

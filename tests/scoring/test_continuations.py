@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_cached_model import make_model
+from small_language_model import make_transformer
 
 from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.data import Vocabulary
@@ -13,7 +13,7 @@ WORDS = Vocabulary("word", ("<S>", "the", "cat", "sat", "ab", "cd", "<unk>"), un
 
 @pytest.fixture(scope="module")
 def model():
-    return make_model()
+    return make_transformer()
 
 
 def make_scorer(model, batch_size=3):

@@ -2,7 +2,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from small_cached_model import make_model
+from small_language_model import make_transformer
 from small_lstm import make_model as make_lstm
 from small_runs import Text
 from tables import slow_after
@@ -38,8 +38,8 @@ def assert_same(weights, others):
     slow_after(
         1,
         [
-            (make_model, {"eval_batch_size": 3, "reset_at_documents": True}),
-            (make_model, {}),
+            (make_transformer, {"eval_batch_size": 3, "reset_at_documents": True}),
+            (make_transformer, {}),
             (make_lstm, {"eval_batch_size": 3, "mem_len": 0, "same_length": False}),
         ],
     ),
@@ -56,14 +56,14 @@ def test_with_steps_of_nothing_it_is_the_static_evaluation(make, changes):
 @pytest.mark.slow
 def test_a_text_that_repeats_itself_is_learned():
     text = Text(np.tile(TEXT.ids[:23], 20))
-    model = make_model()
+    model = make_transformer()
     static = Evaluator(model, CONFIG).score(text)
     dynamic = make_evaluator(model, DynamicConfig("sgd", 0.01, 0.01)).score(text)
     assert dynamic.nats_per_token < static.nats_per_token - 0.3
 
 
 def test_every_evaluation_begins_with_the_unchanged_weights():
-    model = make_model()
+    model = make_transformer()
     before = list_weights(model)
     evaluator = make_evaluator(model)
     first = evaluator.score(TEXT)
@@ -75,7 +75,7 @@ def test_every_evaluation_begins_with_the_unchanged_weights():
 
 def test_nothing_is_learned_from_what_warms_a_lane():
     config = dataclasses.replace(CONFIG, eval_batch_size=3)
-    evaluator = make_evaluator(make_model(), config=config)
+    evaluator = make_evaluator(make_transformer(), config=config)
     lanes = evaluator.cut_lanes(TEXT)
     assert lanes.n_warm
     evaluator.score_lanes(lanes, max_segments=0)
@@ -87,12 +87,12 @@ def test_nothing_is_learned_from_what_warms_a_lane():
 
 def test_weights_that_diverge_are_an_error():
     with pytest.raises(UserError, match=r"the weights diverge. Received: learning_rate=1e\+30"):
-        make_evaluator(make_model(), DynamicConfig("sgd", 1e30, 0.0)).score(TEXT)
+        make_evaluator(make_transformer(), DynamicConfig("sgd", 1e30, 0.0)).score(TEXT)
 
 
 def test_sliding_windows_are_refused():
     config = dataclasses.replace(CONFIG, mem_len=0, same_length=False)
-    evaluator = make_evaluator(make_model(), config=config)
+    evaluator = make_evaluator(make_transformer(), config=config)
     with pytest.raises(UserError, match="it cannot use `stride`"):
         evaluator.cut_lanes(TEXT, stride=2)
 
@@ -100,14 +100,14 @@ def test_sliding_windows_are_refused():
 def test_a_temperature_is_refused():
     with pytest.raises(UserError, match=r"`temperature` must be 1 in .*: add `--temperature 1`"):
         make_adapting_reader(
-            make_model(), dataclasses.replace(CONFIG, temperature=1.1), SGD, records=None
+            make_transformer(), dataclasses.replace(CONFIG, temperature=1.1), SGD, records=None
         )
 
 
 @pytest.mark.slow
 def test_compiled_steps_are_the_same():
     plain, compiled = (
-        make_evaluator(make_model(), DynamicConfig("sgd", 1e-3), jit=jit).score(TEXT)
+        make_evaluator(make_transformer(), DynamicConfig("sgd", 1e-3), jit=jit).score(TEXT)
         for jit in ("none", "whole")
     )
     assert compiled.total_nats == pytest.approx(plain.total_nats, rel=1e-5)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_cached_model import make_model
+from small_language_model import make_transformer
 from small_runs import Text
 
 from txl_tf.config import EvalConfig
@@ -23,9 +23,9 @@ def differentiate(model, start, memory):
 
 
 def test_roots_are_those_of_consecutive_segments_in_ten_stretches():
-    assert make_model().config.dropout > 0
-    found = gather_roots(make_model(), CONFIG, TEXT, 23, jit="none")
-    model = copy_without_dropout(make_model())
+    assert make_transformer().config.dropout > 0
+    found = gather_roots(make_transformer(), CONFIG, TEXT, 23, jit="none")
+    model = copy_without_dropout(make_transformer())
     sums = [np.zeros(weight.shape) for weight in model.trainable_variables]
     counts = np.diff([stretch * 23 // 10 for stretch in range(11)])
     for stretch, count in enumerate(counts):
@@ -41,10 +41,12 @@ def test_roots_are_those_of_consecutive_segments_in_ten_stretches():
 
 def test_a_short_split_has_fewer_batches():
     n_read = []
-    gather_roots(make_model(), CONFIG, Text(TEXT.ids[:13]), 9, jit="none", report=n_read.append)
+    gather_roots(
+        make_transformer(), CONFIG, Text(TEXT.ids[:13]), 9, jit="none", report=n_read.append
+    )
     assert sum(n_read) == 2
 
 
 def test_a_split_shorter_than_a_segment_is_refused():
     with pytest.raises(UserError, match=r"longer than a segment .*Received: 5 tokens, tgt_len=5"):
-        gather_roots(make_model(), CONFIG, Text(TEXT.ids[:5]), 3)
+        gather_roots(make_transformer(), CONFIG, Text(TEXT.ids[:5]), 3)

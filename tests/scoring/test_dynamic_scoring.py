@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from small_cached_model import SPANS, make_model
+from small_language_model import SPANS, make_transformer
 from small_runs import Text
 from tables import slow_after
 
@@ -30,7 +30,7 @@ def make_texts():
 def make_lm(span=SPANS[4], **options):
     names = ("mem_len", "same_length", "counts_self", "clamp_len")
     config = EvalConfig(tgt_len=5, **{name: getattr(span, name) for name in names})
-    return LanguageModel(make_model(), VOCABULARY, config, **options)
+    return LanguageModel(make_transformer(), VOCABULARY, config, **options)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_cached_model import SPANS, make_model
-from small_language_model import WORDS
+from small_language_model import SPANS, WORDS, make_transformer
 from tables import slow_after
 
 from txl_tf.config import AttentionSpan, EvalConfig
@@ -32,7 +31,7 @@ def make_texts(lengths=LENGTHS, n_token=13):
 @functools.cache  # with its compiled steps
 def make_scorer(span=SPANS[4], tgt_len=5, *, jit="none", **options):
     config = EvalConfig(tgt_len, **dataclasses.asdict(span))
-    return Scorer(make_model(), config, jit=jit, **options)
+    return Scorer(make_transformer(), config, jit=jit, **options)
 
 
 def make_stream(parts):
@@ -43,7 +42,7 @@ def make_stream(parts):
 
 @functools.cache
 def make_lm(vocabulary=None, n_token=13):
-    return LanguageModel(make_model(n_token), vocabulary, EvalConfig(tgt_len=5, mem_len=11))
+    return LanguageModel(make_transformer(n_token), vocabulary, EvalConfig(tgt_len=5, mem_len=11))
 
 
 def score_all(scorer, texts, **options):
@@ -53,7 +52,7 @@ def score_all(scorer, texts, **options):
 
 def read_in_one_row(span, text, tgt_len, *, is_masked):
     """Returns the losses of a text, segment by segment, from the model itself."""
-    cached = CachedModel(make_model(), span, tgt_len, mask_empty_memory=is_masked)
+    cached = CachedModel(make_transformer(), span, tgt_len, mask_empty_memory=is_masked)
     state, nats = cached.initial_state(1), []
     for start in range(0, len(text) - 1, tgt_len):
         segment = text[None, start : start + tgt_len + 1]
@@ -111,7 +110,7 @@ def traced(monkeypatch):
 
 def test_texts_of_200_lengths_need_few_steps(traced):
     config = EvalConfig(tgt_len=64, mem_len=96, same_length=True)
-    scorer = Scorer(make_model(), config, jit="none")
+    scorer = Scorer(make_transformer(), config, jit="none")
     texts = make_texts(range(2, 202))
     score_all(scorer, texts)
     assert len(traced) < 5
@@ -122,7 +121,7 @@ def test_texts_of_200_lengths_need_few_steps(traced):
 
 def test_the_steps_of_many_settings_are_forgotten(traced, monkeypatch):
     monkeypatch.setattr(segment_loop, "MOST_STEPS", 3)
-    lm = LanguageModel(make_model(), None, EvalConfig(tgt_len=11, mem_len=11))
+    lm = LanguageModel(make_transformer(), None, EvalConfig(tgt_len=11, mem_len=11))
     texts = make_texts()
     for batch_size in range(1, 18):
         lm.score(texts, batch_size=batch_size)

@@ -4,17 +4,15 @@ import os
 
 import pytest
 import tensorflow as tf
-from small_checkpoints import (
+from small_runs import (
     RUN_ID,
     Bare,
     copy_checkpoint,
     cut,
     flip,
     make_checkpointer,
-    save_steps,
-)
-from small_runs import (
     perturb,
+    save_steps,
 )
 
 from txl_tf.errors import UserError

@@ -9,9 +9,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_checkpoints import make_checkpointer
-from small_jobs import CONFIG, train
-from small_runs import AVERAGING, make_trainer, perturb
+from small_runs import AVERAGING, CONFIG, make_checkpointer, make_trainer, perturb, train
 from tables import slow_after
 
 import txl_tf

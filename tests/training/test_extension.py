@@ -7,8 +7,7 @@ import json
 import shutil
 
 import pytest
-from small_jobs import CONFIG, train
-from small_runs import DROPPING
+from small_runs import CONFIG, DROPPING, train
 
 from txl_tf.runs.checkpoint_choice import list_checkpoints
 from txl_tf.runs.folder import read_run_config

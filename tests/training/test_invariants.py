@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import small_lstm
 import tensorflow as tf
-from small_checkpoints import make_checkpointer
 from small_runs import (
     DOCUMENTS,
     DROPPING,
     TEXT,
     TRAINING,
     Text,
+    make_checkpointer,
     make_lanes,
     make_trainer,
     perturb,
@@ -137,12 +137,16 @@ class Divided(NamedTuple):
         is_compiled: Whether XLA compiled anything in each call.
         trainer: What made the run.
         folder: Holds the checkpoint.
+        variables: The weights and the variables of the optimizer at the end, by path.
+        memory: The memory at the end.
     """
 
     calls: list
     is_compiled: list
     trainer: Trainer
     folder: Path
+    variables: dict
+    memory: list
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +161,8 @@ def divided(row, one_replica, tmp_path_factory):
         is_compiled.append(has_compiled(profile))
         if trainer.step == SAVED:
             make_checkpointer(folder, trainer).save()
-    return Divided(calls, is_compiled, trainer, folder)
+    ends = read_variables(trainer), read_memory(trainer)
+    return Divided(calls, is_compiled, trainer, folder, *ends)
 
 
 def has_compiled(profile):
@@ -167,12 +172,12 @@ def has_compiled(profile):
 
 
 @pytest.fixture(scope="module")
-def resumed(row, one_replica, divided):
-    """A run that goes on from the checkpoint in one call, with other weights and slots before."""
-    trainer = make_trainer(one_replica, row.model, row.config, jit="whole")
+def resumed(row, divided):
+    """The run from the checkpoint on, in one call; every number was another one before."""
+    trainer = divided.trainer
     perturb(trainer)
     make_checkpointer(divided.folder, trainer).restore()
-    return run_steps(trainer, [N_STEPS], row.lanes), trainer
+    return run_steps(trainer, [N_STEPS], row.lanes)
 
 
 @pytest.fixture(scope="module")
@@ -192,16 +197,15 @@ def test_each_length_is_traced_and_compiled_once(row, divided):
 
 
 def test_a_resumed_run_in_other_calls_repeats_every_bit(divided, resumed):
-    (found, trainer), expected = resumed, Interval.join(divided.calls)
+    found, expected = resumed, Interval.join(divided.calls)
     assert len(found.nats) == N_STEPS - SAVED
     for name in ("nats", "tokens", "grad_norm", "learning_rate", "n_read"):
         values = getattr(expected, name)[SAVED:]
         np.testing.assert_array_equal(getattr(found, name), values, err_msg=name)
-    variables = read_variables(trainer)
-    assert variables.keys() == read_variables(divided.trainer).keys()
-    for path, value in read_variables(divided.trainer).items():
+    variables = read_variables(divided.trainer)
+    for path, value in divided.variables.items():
         np.testing.assert_array_equal(variables[path], value, err_msg=path)
-    for one, two in zip(read_memory(trainer), read_memory(divided.trainer), strict=True):
+    for one, two in zip(read_memory(divided.trainer), divided.memory, strict=True):
         np.testing.assert_array_equal(one, two)
 
 

@@ -5,8 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from small_jobs import CONFIG, make_records, read_log_steps, train
-from small_runs import TRAINING
+from small_runs import CONFIG, TRAINING, make_records, read_log_steps, train
 
 from txl_tf.config.training import RunOptions
 from txl_tf.data import open_records

@@ -7,7 +7,7 @@ import signal
 
 import numpy as np
 import pytest
-from small_jobs import read_log_steps, train
+from small_runs import read_log_steps, train
 from tables import slow_after
 
 from txl_tf.errors import StoppedError, UserError

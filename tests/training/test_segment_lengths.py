@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_jobs import CONFIG, make_records, read_log_steps, train
 from small_runs import (
     BATCH,
+    CONFIG,
     DOCUMENTS,
     DROPPING,
     MEM_LEN,
@@ -15,8 +15,11 @@ from small_runs import (
     TGT_LEN,
     TRAINING,
     make_lanes,
+    make_records,
     make_trainer,
+    read_log_steps,
     run_steps,
+    train,
 )
 from tables import slow_after
 

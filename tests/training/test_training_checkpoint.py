@@ -5,19 +5,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from places import GOLDEN
-from small_checkpoints import (
+from small_runs import (
+    MODEL,
     Bare,
     copy_checkpoint,
     make_checkpointer,
-    save_steps,
-)
-from small_runs import (
-    MODEL,
     make_trainer,
     perturb,
     read_memory,
     read_variables,
     run_steps,
+    save_steps,
 )
 
 import txl_tf

@@ -5,9 +5,18 @@ import json
 
 import numpy as np
 import pytest
-from small_checkpoints import Bare, make_checkpointer
 from small_lstm import CONFIG
-from small_runs import BATCH, TGT_LEN, TRAINING, Text, make_lanes, make_trainer, run_steps
+from small_runs import (
+    BATCH,
+    TGT_LEN,
+    TRAINING,
+    Bare,
+    Text,
+    make_checkpointer,
+    make_lanes,
+    make_trainer,
+    run_steps,
+)
 
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.errors import UserError
