@@ -1,5 +1,6 @@
 """A model comes back from its files with all of its state, and a killed run goes on."""
 
+import functools
 import json
 import os
 import pickle
@@ -29,7 +30,7 @@ from txl_tf import AttentionSpan, CausalLM, EvalConfig, Segments, TransformerXL
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 
-DROPPING = CONFIG.from_json(CONFIG.to_json() | {"dropout": 0.3, "dropatt": 0.2})
+DROPPING = CONFIG.from_json(CONFIG.to_json() | {"n_layer": 1, "dropout": 0.3, "dropatt": 0.2})
 FRESH = """
 import sys, numpy, keras
 from txl_tf import CausalLM, Segments
@@ -67,16 +68,12 @@ def save_and_load(lm, path):
     return keras.saving.load_model(path)
 
 
-def train_dropping():
-    lm = make_dropping()
-    lm.fit(make_segments(), verbose=0)
-    return lm
-
-
 @pytest.fixture(scope="module")
 def trained():
     """A model after an epoch or more: some tests train it on, and evaluate it."""
-    return train_dropping()
+    lm = make_dropping()
+    lm.fit(make_segments(), verbose=0)
+    return lm
 
 
 @pytest.mark.parametrize(
@@ -101,8 +98,7 @@ def test_a_copy_trains_on_as_the_model_does(trained, copy, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_fresh_process_trains_on_from_a_file(tmp_path):
-    trained = train_dropping()  # evaluations leave a memory, which `fit` does not use
+def test_a_fresh_process_trains_on_from_a_file(trained, tmp_path):
     paths = [tmp_path / name for name in ("lm.keras", "ids.npy", "weights.npz")]
     trained.save(paths[0])
     np.save(paths[1], IDS)
@@ -142,7 +138,7 @@ def test_a_clone_has_the_config_and_new_weights():
     assert again.backbone is not lm.backbone
 
 
-def test_what_is_frozen_stays_frozen(tmp_path):
+def test_frozen_weights_stay_frozen_in_a_file(tmp_path):
     lm = make_lm()
     lm.backbone.embedding.trainable = False
     lm.compile("adam")
@@ -170,34 +166,35 @@ def test_the_best_checkpoint_is_a_whole_model(tmp_path):
 
 @pytest.mark.parametrize(
     ("save_freq", "n_calls", "steps"),
-    slow_after(
-        0,
-        [
-            pytest.param(6, 5, 3, id="within"),
-            pytest.param(6, 8, 3, id="next epoch"),
-            pytest.param(1, 4, 1, id="each step"),
-            pytest.param(20, 20, 1, id="at its end"),
-            pytest.param(20, 23, 1, id="after it"),
-            pytest.param("epoch", 23, 1, id="epochs"),
-        ],
-    ),
+    [
+        pytest.param(6, 5, 3, id="within the first epoch"),
+        pytest.param(20, 20, 1, id="at the end of the first"),
+        pytest.param("epoch", 23, 1, id="by epochs"),
+    ],
 )
+@pytest.mark.slow
 def test_a_killed_run_goes_on_where_it_was(save_freq, n_calls, steps, tmp_path):
     """An epoch has 20 segments."""
 
     def train(*callbacks):
-        lm, data = make_dropping(steps_per_execution=steps), make_segments()
-        lm.fit(data, epochs=3, callbacks=[*backup, *callbacks], verbose=0)
-        return lm
+        backup = keras.callbacks.BackupAndRestore(str(tmp_path / "backup"), save_freq=save_freq)
+        return train_epochs(steps, backup, *callbacks)
 
-    backup = []
-    whole = train()
-    backup = [keras.callbacks.BackupAndRestore(str(tmp_path / "backup"), save_freq=save_freq)]
     with pytest.raises(KeyboardInterrupt):
         train(Kill(n_calls))
     assert os.listdir(tmp_path / "backup")
-    backup = [keras.callbacks.BackupAndRestore(str(tmp_path / "backup"), save_freq=save_freq)]
-    assert_equal_states(train(), whole)
+    assert_equal_states(train(), train_without_a_kill(steps))
+
+
+def train_epochs(steps, *callbacks):
+    lm = make_dropping(steps_per_execution=steps)
+    lm.fit(make_segments(), epochs=3, callbacks=callbacks, verbose=0)
+    return lm
+
+
+@functools.cache
+def train_without_a_kill(steps):
+    return train_epochs(steps)
 
 
 @pytest.mark.slow
@@ -209,7 +206,7 @@ def test_a_run_that_is_killed_twice_goes_on_where_it_was(tmp_path):
         assert len(data) == 20
         return lm
 
-    for n_calls in (26, 5, 6):  # in the second epoch, and twice again there
+    for n_calls in (26, 5):  # in the second epoch, and there again
         with pytest.raises(KeyboardInterrupt):
             train(Kill(n_calls))
     whole = make_dropping()
@@ -237,10 +234,11 @@ def test_runs_and_keras_models_hold_the_same_weights(tmp_path):
     lm.to_run(tmp_path / "run", vocabulary=vocabulary, evaluation=evaluation)
     run = txl_tf.load(tmp_path / "run")
     assert (run.span, run.evaluation.eval_batch_size) == (SPAN, BATCH)
-    (score,) = run.score([vocabulary.decode(IDS)], mask_empty_memory=False)
+    ids = IDS[: 9 * LENGTH + 1]
+    (score,) = run.score([vocabulary.decode(ids)], mask_empty_memory=False)
     alone = CausalLM.from_run(tmp_path / "run", batch_size=1, eval_batch_size=1)
     alone.compile()
-    data = Segments(IDS, batch_size=1, tgt_len=LENGTH)
+    data = Segments(ids, batch_size=1, tgt_len=LENGTH)
     found = alone.evaluate(data, return_dict=True, verbose=0)
     assert found["nats"] == pytest.approx(score.nats_per_token, rel=1e-5)
     run.save(tmp_path / "checkpoint")
