@@ -1,4 +1,4 @@
-"""A training of a minute, so that no change spoils unseen what a model learns."""
+"""A training of one to two minutes, so that no change spoils unseen what a model learns."""
 
 import json
 
@@ -7,12 +7,12 @@ from called_programs import call
 
 pytestmark = pytest.mark.slow
 
-# Bits per byte on the first part of the test split of `pydoc` (which is a little different in each
-# version of Python). Seeds 1 and 2 reached 2.375 and 2.347. What evaluation lacks without the
-# memory was .185 and .200.
-BAND = (2.29, 2.43)
-MEMORY_GAIN = 0.12
-PART = ("--split=test", "--max_segments=60", "--json")
+# Bits per byte on the test split of `pydoc` (which is a little different in each version of
+# Python). Seeds 1 and 2 reached 2.219 and 2.226. Two faults, planted in turn: half of Muon's steps
+# gave 2.44, and a wrong gradient of the left shift 3.70. What evaluation lacks without the memory
+# was 0.224.
+BAND = (2.17, 2.27)
+MEMORY_GAIN = 0.15
 
 
 def run(program, *arguments):
@@ -24,11 +24,11 @@ def run(program, *arguments):
 def test_a_model_learns_as_much_as_it_did(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run("txl_tf.programs.prepare", "--dataset=pydoc", "--data_dir=data")
-    settings = ("--preset=shakespeare", "--n_layer=2", "--train_steps=600", "--seed=1")
+    settings = ("--preset=shakespeare", "--train_steps=600", "--seed=1")
     run("txl_tf.programs.train", "--data_dir=data", "--model_dir=run", *settings)
 
     def evaluate(*flags):
-        found = run("txl_tf.programs.evaluate", "--run=run", *PART, *flags)
+        found = run("txl_tf.programs.evaluate", "--run=run", "--split=test", "--json", *flags)
         return json.loads(found)["bpc"]
 
     bits = evaluate()
