@@ -62,10 +62,11 @@ def one_replica():
 
 
 # XLA compiles for longer than small models compute. Where a test does not say what it compiles,
-# `auto` compiles nothing, and neither does generation. The contract is tested as users have it.
+# `auto` compiles nothing, and neither does generation. The contract is tested as users have it, and
+# so are servers, which are processes of their own.
 @pytest.fixture(scope="module", autouse=True)
 def compile_nothing(request):
-    if "tests/contract" in request.path.as_posix():
+    if any(f"tests/{room}" in request.path.as_posix() for room in ("contract", "extras")):
         yield
         return
     from txl_tf.generation.generator import Generator

@@ -35,7 +35,7 @@ class Choice(NamedTuple):
 class ServedTexts:
     """The texts of a request, or the text of a session, for one thread at a time."""
 
-    def __init__(self, lm: LanguageModel, request: CompletionRequest, sampler: StandardSampler):
+    def __init__(self, lm: LanguageModel, request: CompletionRequest):
         assert lm.vocabulary is not None
         self._vocabulary = lm.vocabulary
         self._stops = [match_case(lm.vocabulary, stop) for stop in request.stop]
@@ -46,7 +46,7 @@ class ServedTexts:
         self._session = lm.start(
             prompts,
             seed=[request.seed + index % request.n for index in range(len(prompts))],
-            sampler=sampler,
+            sampler=_make_sampler(lm, request),
             stops=request.stop,
         )
 
@@ -111,12 +111,7 @@ class ModelService:
 
     def start(self, request: CompletionRequest) -> ServedTexts:
         """Reads the prompts of a request, unless it needs one compiled program too many."""
-        sampler = StandardSampler(
-            request.temperature,
-            min(request.top_k, self.lm.config.n_token),
-            None if request.top_p == 1 else request.top_p,
-            request.repetition_penalty,
-        )
+        sampler = _make_sampler(self.lm, request)
         # XLA compiles a loop for each combination of these and keeps it until the process ends.
         program = (len(request.rows), sampler.constants, sampler.draws_by_bins)
         if program not in self._programs and len(self._programs) >= _MAX_PROGRAMS:
@@ -124,7 +119,7 @@ class ModelService:
                 f"the server keeps {_MAX_PROGRAMS} compiled programs, and this request needs "
                 "another one: use a number of prompts and `top_k` of earlier requests"
             )
-        texts = ServedTexts(self.lm, request, sampler)
+        texts = ServedTexts(self.lm, request)
         self._programs.add(program)
         return texts
 
@@ -136,6 +131,15 @@ class ModelService:
             piece = texts[start : start + n_each]
             scores = self.lm.score(piece, prefix=request.prefix, carry_memory=carries)
             yield [_describe_score(score, request.per_token) for score in scores]
+
+
+def _make_sampler(lm: LanguageModel, request: CompletionRequest) -> StandardSampler:
+    return StandardSampler(
+        request.temperature,
+        min(request.top_k, lm.config.n_token),
+        None if request.top_p == 1 else request.top_p,
+        request.repetition_penalty,
+    )
 
 
 def _describe_score(score: TextScore, per_token: bool) -> dict[str, Any]:
