@@ -1,5 +1,7 @@
 """The attention mask of a segment, and the memory after it."""
 
+import functools
+
 import keras
 from keras import ops
 
@@ -33,14 +35,13 @@ def make_attention_mask(tgt_len, mem_len, *, same_length=False, counts_self=Fals
     key = ops.arange(mem_len + tgt_len, dtype="int32")
     last = query + mem_len  # the key of each query
     visible = key <= last[:, None]
+    firsts = [query + int(counts_self)] if same_length else []
     if n_before is not None:
-        first = last - n_before  # (B, T)
-        if same_length:
-            first = ops.maximum(first, query + int(counts_self))
-        return ops.logical_and(visible, key >= first[:, :, None])[:, None]
-    if same_length:
-        visible = ops.logical_and(visible, key >= (query + int(counts_self))[:, None])
-    return visible
+        firsts.append(last - n_before)  # (B, T)
+    if firsts:
+        # One comparison with the greater bound: XLA would repeat two for each head and pass.
+        visible = ops.logical_and(visible, key >= functools.reduce(ops.maximum, firsts)[..., None])
+    return visible if n_before is None else visible[:, None]
 
 
 def count_before(n_read, tgt_len, document_starts=None):
