@@ -29,7 +29,7 @@ _UNKNOWN = (
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class RecipeSchedule(keras.optimizers.schedules.LearningRateSchedule):
+class ConfigSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """The learning rate of a training as a function of the step."""
 
     def __init__(self, training: TrainConfig):
@@ -73,7 +73,7 @@ class ConfigOptimizer(keras.optimizers.Adam):
         if unknown:
             raise UserError(f"`fit` cannot follow {', '.join(unknown)}: train it by `txl train`")
         super().__init__(
-            learning_rate=RecipeSchedule(training),
+            learning_rate=ConfigSchedule(training),
             epsilon=1e-8,
             weight_decay=training.weight_decay or None,
             use_ema=training.ema > 0,
