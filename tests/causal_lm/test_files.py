@@ -173,6 +173,7 @@ def test_the_best_checkpoint_is_a_whole_model(tmp_path):
     ("save_freq", "n_calls", "steps"),
     [
         pytest.param(6, 5, 3, id="within the first epoch"),
+        pytest.param(1, 4, 1, id="at each step"),
         pytest.param(20, 20, 1, id="at the end of the first"),
         pytest.param("epoch", 23, 1, id="by epochs"),
     ],
