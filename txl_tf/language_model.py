@@ -210,9 +210,10 @@ class LanguageModel:
         tgt_len: int | None = None,
         mask_empty_memory: bool = True,
     ) -> tuple[str, ...]:
-        """Writes a SavedModel, which scores and generates in any process with TensorFlow.
+        """Writes the model for processes without txl_tf.
 
-        It scores like `score`, with the softmax temperature of the evaluation config.
+        A SavedModel scores and generates in any process with TensorFlow. All formats score like
+        `score`, with the softmax temperature of the evaluation config.
 
         Args:
             folder: A folder on this machine, which must be new or empty.

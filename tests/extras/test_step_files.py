@@ -7,8 +7,6 @@ import pytest
 from exported_steps import CASES, draw_ids, make_cached, make_lm, read_live, read_steps
 from page_programs import BYTES, make_greedy, read_program, run_program
 
-from txl_tf.apps.step_files import export_step
-
 RUNTIMES = {"litert": "ai_edge_litert", "onnx": "onnxruntime"}
 FILES = {"litert": "model.tflite", "onnx": "model.onnx"}
 SAME = {"rtol": 0, "atol": 1e-4}
@@ -55,7 +53,7 @@ def export(folder, name, file_format):
     fields, evaluation, tgt_len, n_rows, is_masked = CASES[name]
     lm = make_lm(fields, evaluation)
     arguments = {"tgt_len": tgt_len, "batch_size": n_rows, "mask_empty_memory": is_masked}
-    export_step(lm, folder / "out", format=file_format, **arguments)
+    lm.export(folder / "out", format=file_format, **arguments)
     ids = draw_ids(lm, n_rows, 30)
     expected = read_live(make_cached(lm, tgt_len, is_masked=is_masked), ids)
     return *load(folder / "out", file_format), ids, expected
@@ -69,7 +67,7 @@ def test_a_file_has_the_log_probabilities_of_the_live_model(tmp_path, name, file
 
 def test_a_folder_keeps_its_files_inputs_and_outputs(tmp_path, file_format):
     lm = make_lm({"n_token": 256}, {"mem_len": 3}, BYTES)
-    export_step(lm, tmp_path / "out", format=file_format)
+    lm.export(tmp_path / "out", format=file_format)
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {FILES[file_format], "model.json", "vocabulary.json"}
     info = json.loads((tmp_path / "out" / "model.json").read_text())
@@ -86,8 +84,8 @@ def test_a_folder_keeps_its_files_inputs_and_outputs(tmp_path, file_format):
 def test_narrow_matrices_are_nearly_as_good(tmp_path, file_format):
     fields = {"n_token": 67, "d_model": 34, "d_embed": 34, "d_inner": 71, "cutoffs": (41,)}
     lm = make_lm(fields, {"mem_len": 11})
-    export_step(lm, tmp_path / "out", format=file_format, precision="int8")
-    export_step(lm, tmp_path / "wide", format=file_format)
+    lm.export(tmp_path / "out", format=file_format, precision="int8")
+    lm.export(tmp_path / "wide", format=file_format)
     ids = draw_ids(lm, 1, 30)
     found = read_steps(*load(tmp_path / "out", file_format), ids)
     error = abs(found - read_live(make_cached(lm, 1), ids))
@@ -101,7 +99,7 @@ def test_narrow_matrices_are_nearly_as_good(tmp_path, file_format):
 
 def test_the_program_of_the_page_continues_a_text(tmp_path, file_format):
     lm = make_lm({"n_token": 256}, {"mem_len": 11}, BYTES)
-    export_step(lm, tmp_path / "exported", format=file_format)
+    lm.export(tmp_path / "exported", format=file_format)
     program = read_program(RUNTIMES[file_format])
     expected = lm.generate("The ", max_new_tokens=20, temperature=0)
     assert run_program(make_greedy(program), tmp_path).decode("utf-8", "replace") == expected

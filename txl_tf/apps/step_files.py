@@ -105,10 +105,10 @@ def export_step(
     folder: str | os.PathLike[str],
     *,
     format: str,  # noqa: A002  as the flag
-    precision: str = "float32",
-    batch_size: int = 1,
-    tgt_len: int = 1,
-    mask_empty_memory: bool = True,
+    precision: str | None,
+    batch_size: int,
+    tgt_len: int,
+    mask_empty_memory: bool,
 ) -> tuple[str, ...]:
     """Writes the model as one function in a file, completely or not at all.
 
@@ -120,7 +120,8 @@ def export_step(
         lm: The model. It may not be quantized.
         folder: A folder on this machine, which must be new or empty.
         format: "litert" or "onnx"; "onnx" needs the extra `onnx`.
-        precision: The dtype in which the file stores matrices: "float32", "float16" or "int8".
+        precision: The dtype in which the file stores matrices: "float32", "float16" or "int8";
+            `None` for float32.
         batch_size: Number of texts to read at once.
         tgt_len: Number of tokens to read at once.
         mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019 release
@@ -134,8 +135,7 @@ def export_step(
             folder is not empty or cannot be written. Nothing is left behind.
     """
     check_transformer(lm.config, "an export")
-    if format not in _MODEL_NAMES:
-        raise UserError(f"`format` must be one of {tuple(_MODEL_NAMES)}. Received: {format!r}")
+    precision = precision or "float32"
     if precision not in _ENTRY_SIZES:
         raise UserError(
             f"`precision` must be one of {tuple(_ENTRY_SIZES)} with format={format}. "

@@ -13,13 +13,13 @@ _STEP_DTYPES = ("float32", "float16", "int8")
 
 
 class Format(NamedTuple):
-    """A format. Its function takes the arguments of `export`, and has its own defaults."""
+    """A format, whose function takes the arguments of `export`."""
 
     place: str  # the module and the name of its function, which is imported when it is used
     text: str  # what it is, for `--help`
     precisions: tuple[str, ...]  # of the kernels and tables
     batch_size: int  # the default
-    tgt_len: str  # the default, in words
+    tgt_len: int | None  # the default; `None` for that of the run
     is_quantized: bool = False  # by `LanguageModel.quantize`, before it is exported
 
 
@@ -27,11 +27,11 @@ _STEP = "txl_tf.apps.step_files:export_step"
 FORMATS = {
     "saved_model": Format(
         "txl_tf.exports.saved_model_export:export_saved_model",
-        *("a SavedModel", KERNEL_DTYPES, 8, "that of the run"),
+        *("a SavedModel", KERNEL_DTYPES, 8, None),
         is_quantized=True,
     ),
-    "litert": Format(_STEP, "a LiteRT model", _STEP_DTYPES, 1, "1"),
-    "onnx": Format(_STEP, "an ONNX model", _STEP_DTYPES, 1, "1"),
+    "litert": Format(_STEP, "a LiteRT model", _STEP_DTYPES, 1, 1),
+    "onnx": Format(_STEP, "an ONNX model", _STEP_DTYPES, 1, 1),
 }
 
 
@@ -40,10 +40,19 @@ def export(
     folder: str | os.PathLike[str],
     *,
     format: str,  # noqa: A002  as the flag
+    batch_size: int | None,
+    tgt_len: int | None,
     **settings: Any,
 ) -> tuple[str, ...]:
-    """Writes a model in a format; see `LanguageModel.export`. `None` stands for the default."""
+    """Writes a model in a format; see `LanguageModel.export`."""
     if format not in FORMATS:
         raise UserError(f"`format` must be one of {tuple(FORMATS)}. Received: {format!r}")
-    given = {name: value for name, value in settings.items() if value is not None}
-    return pkgutil.resolve_name(FORMATS[format].place)(lm, folder, format=format, **given)
+    found = FORMATS[format]
+    return pkgutil.resolve_name(found.place)(
+        lm,
+        folder,
+        format=format,
+        batch_size=found.batch_size if batch_size is None else batch_size,
+        tgt_len=found.tgt_len if tgt_len is None else tgt_len,
+        **settings,
+    )

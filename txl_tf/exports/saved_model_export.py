@@ -24,11 +24,11 @@ def export_saved_model(
     lm: LanguageModel,
     folder: str | os.PathLike[str],
     *,
-    format: str = "saved_model",  # noqa: A002  as the flag
-    precision: str | None = None,
-    batch_size: int = 8,
-    tgt_len: int | None = None,
-    mask_empty_memory: bool = True,
+    format: str,  # noqa: A002  as the flag
+    precision: str | None,
+    batch_size: int,
+    tgt_len: int | None,
+    mask_empty_memory: bool,
 ) -> tuple[str, ...]:
     """Writes a SavedModel, completely or not at all; see `LanguageModel.export`."""
     check_transformer(lm.config, "an export")

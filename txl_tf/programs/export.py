@@ -40,7 +40,9 @@ def define_flags() -> flags.FlagValues:
     define_flag(options, "format", str, "saved_model", format_help, choices=tuple(FORMATS))
     define_ema_flag(options)
     span = ("mem_len", "same_length", "clamp_len")
-    tgt_len_default = ", ".join(f"{each.tgt_len} for {name}" for name, each in FORMATS.items())
+    tgt_len_default = ", ".join(
+        f"{each.tgt_len or 'that of the run'} for {name}" for name, each in FORMATS.items()
+    )
     define_config_flags(options, EvalConfig, ("tgt_len",), prefix="", otherwise=tgt_len_default)
     define_config_flags(options, EvalConfig, span, prefix="", otherwise="the run's")
     define_mask_flag(options)
