@@ -11,8 +11,8 @@ command, to which `--seconds` and a work are appended; it prints a line as `benc
 whose programs measure three peers. The file of --json is written after each work. A comparison that
 is interrupted prints the table of its measurements.
 
-Training is that of `txl train`; evaluation reads texts that are longer than the memory, with a
-cache; generation continues one text.
+Training is that of `txl train`; the works named "alone" have no memory, as nanoGPT has none.
+Evaluation reads texts that are longer than the memory, with a cache; generation continues one text.
 """
 
 import shlex
@@ -48,7 +48,9 @@ def _make_work(kind: str, name: str, tgt_len: int, mem_len: int, batch_size: int
 
 WORKS = {
     "train-bytes": Work("train", SHAPES["bytes"]),
+    "train-bytes-alone": Work("train", SHAPES["bytes"]._replace(mem_len=0)),
     "train-bytes-large": Work("train", SHAPES["bytes_large"]),
+    "train-bytes-large-alone": Work("train", SHAPES["bytes_large"]._replace(mem_len=0)),
     "train-words": Work("train", SHAPES["words"]),
     "train-words-divided": Work("train", SHAPES["words_divided"]),
     "eval-bytes": _make_work("eval", "bytes", 64, 640, 4),

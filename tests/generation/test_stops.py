@@ -198,6 +198,28 @@ def test_a_session_stands_behind_the_stop_that_cut_a_subword(subwords):
     assert len(new)
 
 
+def test_a_subword_that_is_cut_into_several_uses_one_random_number(subwords):
+    """Without weights all tokens are equally likely: a token depends on its number alone."""
+    lm, ids = make_model(subwords), subwords.encode("a dog")
+    for weight in lm.model.weights:
+        weight.assign(np.zeros(weight.shape))
+    settings = {"temperature": 1.0, "top_k": None, "seed": 5, "banned": BYTE_PIECES}
+    whole = lm.generate(ids, max_new_tokens=90, **settings)
+    pieces = [subwords.symbols[token] for token in whole]
+    place, cut = next(
+        (place, piece[:n])
+        for place, piece in enumerate(pieces)
+        for n in range(2, len(piece))
+        if place and len(subwords.encode(piece[:n])) > 1
+    )
+    session = lm.start([ids], stops=[pieces[place - 1] + cut], **settings)
+    rest = subwords.encode(cut)
+    (added,) = session.draw(90)
+    assert added.tolist() == [*whole[:place], *rest]
+    (new,) = session.draw(9)
+    assert new.tolist() == whole[place + 1 : place + 10].tolist()
+
+
 @pytest.mark.slow
 def test_texts_that_have_ended_can_be_left_as_they_are(chars):
     session = chars.start(["abc", "d"], stops=[","], temperature=3.0, seed=5)

@@ -20,6 +20,7 @@ from txl_tf.scoring.text_streams import Text, TextStream
 
 SCORING_BATCH_SIZE = 16
 _MAX_SCORES = 16 * 512**2  # of a head, in a segment that is read without memory
+_LEAST_TOKENS = 320  # of a segment of all rows: fewer use the cores badly
 _ADVICE = "to score the texts: try a smaller batch size, or a smaller tgt_len or mem_len"
 
 
@@ -113,7 +114,7 @@ class Scorer(TextScorer):
 
     A stream of more than T tokens is cut into segments of T, as in evaluation. A batch of streams
     that end within a shorter or longer segment is read in one, without memory if the results are
-    the same, which is faster. A single stream is read in longer segments with `same_length`, which
+    the same, which is faster. Few streams are read in longer segments with `same_length`, which
     gives the same results, too, and is faster.
 
     Args:
@@ -140,22 +141,21 @@ class Scorer(TextScorer):
         mask_empty_memory: bool = True,
         jit: str = "auto",
     ):
-        self._single_len = config.tgt_len
-        if config.same_length:
-            # One row uses the cores badly. Longer segments have larger products, but also more keys
-            # that most queries do not see: at most a sixth.
-            self._single_len = max(config.tgt_len, min(4 * config.tgt_len, config.mem_len // 6))
+        # Longer segments have larger products, but also more keys that most queries do not see: at
+        # most a sixth.
+        self._longest = config.mem_len // 6 if config.same_length else 0
+        max_len = max(config.tgt_len, min(_LEAST_TOKENS, self._longest))
         reader = FrozenReader(
-            model, config, max_len=self._single_len, mask_empty_memory=mask_empty_memory, jit=jit
+            model, config, max_len=max_len, mask_empty_memory=mask_empty_memory, jit=jit
         )
         super().__init__(reader, config.tgt_len, batch_size=batch_size)
-        self._n_ahead = max(self._single_len, self._limit_whole(1))
+        self._n_ahead = max(max_len, self._limit_whole(1))
 
     def _choose_shape(self, streams: Sequence[TextStream]) -> tuple[int, int, bool]:
         """Returns one of few shapes, each of which is compiled; see `TextScorer`.
 
-        B is 1, 4, 16, ..., or the batch size. T is that of the config or, for streams that end
-        within the segment, 8, 32, 128, ..., T, 2 T, 4 T, ...
+        B is 1, 4, 16, ..., or the batch size. T is that of the config, longer for few rows, or, for
+        streams that end within the segment, 8, 32, 128, ..., T, 2 T, 4 T, ...
         """
         n_rows = _round_up(len(streams), 1, self._batch_size)
         counts = [stream.n_inputs for stream in streams]
@@ -165,7 +165,7 @@ class Scorer(TextScorer):
                 whole_len *= 2
             if whole_len <= self._tgt_len or self._is_worth_padding(counts, n_rows, whole_len):
                 return n_rows, whole_len, whole_len > self.reader.cached.max_len_without_memory
-        return n_rows, self._single_len if n_rows == 1 else self._tgt_len, True
+        return n_rows, max(self._tgt_len, min(_LEAST_TOKENS // n_rows, self._longest)), True
 
     def _is_worth_padding(self, counts: Sequence[int], n_rows: int, whole_len: int) -> bool:
         """Returns whether one segment of more than T is faster than several that read the memory.
