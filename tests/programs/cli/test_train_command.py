@@ -195,7 +195,8 @@ def test_evaluation_flags_change_the_evaluation_alone(records):
     ("arguments", "preset", "expected"),
     [
         (["--reset_at_documents"], None, (True, True)),
-        (["--reset_at_documents"], "text8_base", (True, False)),
+        (["--reset_at_documents"], "text8_base", (True, True)),
+        (["--eval_reset_at_documents"], "text8_base", (False, True)),
         (["--reset_at_documents", "--noeval_reset_at_documents"], None, (True, False)),
     ],
 )

@@ -242,6 +242,10 @@ def make_config(
         jit = (found or base).training.jit
         training = override(dataclasses.replace(base.training, jit=jit), options)
         evaluation = base.evaluation
+        if options["reset_at_documents"].present:  # otherwise validation would be another task
+            evaluation = dataclasses.replace(
+                evaluation, reset_at_documents=training.reset_at_documents
+            )
     else:
         training = override(TrainConfig(), options)
         evaluation = _evaluate_as_trained(training)
