@@ -1,4 +1,4 @@
-"""The programs of docs/keras.md, and the one of the README, on a few kilobytes."""
+"""The Python programs of pages, on a few kilobytes."""
 
 import re
 
@@ -41,3 +41,13 @@ def test_the_program_of_the_readme_runs(records, capsys):
     (program,) = (text for text in list_programs("README.md") if "CausalLM" in text)
     exec(compile(program, "README", "exec"), {})
     assert "perplexity" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_training_loop_of_the_api_trains_a_model_that_loads(records, capsys):
+    (program,) = list_programs("docs/api/training.md")
+    program = program.replace("range(preset.training.train_steps)", "range(51)")
+    exec(compile(program, "page", "exec"), {})
+    first, last = (float(line.split()[1]) for line in capsys.readouterr().out.splitlines())
+    assert last < first - 1
+    assert txl_tf.load("models/own").vocabulary.level == "byte"
