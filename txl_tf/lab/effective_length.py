@@ -90,9 +90,9 @@ def find_effective_length(
     """Returns the effective context length (ECL) of a model with losses (C, n) by length.
 
     It is the longest length up to which a longer context still gains more than a threshold: the
-    last of the C ascending lengths whose perplexity is lower than that of the previous length by
-    more than `threshold`, as a fraction of the latter (0.1 % in the paper). If there is none, it is
-    the first length.
+    last of the C ascending lengths at which the perplexity is lower than at the previous length by
+    a fraction of more than `threshold` (0.1 % in the paper). If there is none, it is the first
+    length.
     """
     means = losses.mean(axis=1, dtype=np.float64)
     gains = 1 - np.exp(means[1:] - means[:-1])

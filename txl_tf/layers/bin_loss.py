@@ -90,7 +90,7 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
     In the 2019 code: on TPUs, each bin has room for a fixed number of tokens, `get_bin_sizes`.
 
     Args:
-        hidden: (n, D). The products are computed in its dtype, all else in float32.
+        hidden: (n, D). Products are computed in its dtype, everything else in float32.
         weight: (n_i, E_i), the rows of the bin's tokens.
         bias: (n_i,).
         projection: (E_i, D) or `None`.

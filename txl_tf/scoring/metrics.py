@@ -99,7 +99,7 @@ class Score:
         return f"{'bits per token' if self.n_unknown else unit} {self.bits_per_token:.4f}"
 
     def describe_unknown(self) -> str:
-        """Returns the number and the share of unknown tokens, or "-" without these numbers."""
+        """Returns the number and the share of unknown tokens, or "-" if the share is `None`."""
         return (
             "-" if self.unknown_share is None else f"{self.n_unknown:,} ({self.unknown_share:.2%})"
         )

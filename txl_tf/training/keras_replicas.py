@@ -28,7 +28,7 @@ def find_replica() -> tuple[Any, int]:
 
 
 def read_rows(model: keras.Model, variable: keras.Variable) -> np.ndarray:
-    """Returns the rows, (B, ...), of a variable of which each replica has its own rows."""
+    """Returns all rows, (B, ...), of a variable whose rows are divided among the replicas."""
     return np.concatenate([ops.convert_to_numpy(x) for x in _list_values(model, variable)])
 
 

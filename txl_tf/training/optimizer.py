@@ -276,7 +276,11 @@ class LossScale:
         return tf.convert_to_tensor(self.factor)
 
     def adapt(self, is_good: tf.Tensor) -> None:
-        """Updates the scale after a step, inside a replica; a good step was not skipped."""
+        """Updates the scale after a step, inside a replica.
+
+        Args:
+            is_good: () bool, false if the step was skipped.
+        """
         factor, n_good = self.read(), tf.convert_to_tensor(self._n_good) + 1
         is_grown = tf.logical_and(is_good, n_good >= GROWTH_STEPS)
         grown = tf.where(is_grown, factor * 2, factor)

@@ -1,4 +1,4 @@
-"""Chains of element-wise operations, which a compiler can fuse one by one.
+"""Chains of element-wise operations, each of which a compiler can fuse.
 
 XLA fuses a chain of element-wise operations into a few loops, but on CPUs it multiplies matrices
 slower than TensorFlow's own kernels (oneDNN), most of all in bfloat16. An engine can therefore take
