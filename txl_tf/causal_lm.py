@@ -114,7 +114,7 @@ class CausalLM(keras.Model):
         check_integer("batch_size", batch_size, 1)
         if isinstance(config, TransformerXL):
             if seed is not None or remat or "dtype" in kwargs:
-                raise UserError("`seed`, `remat` and `dtype` are those of the TransformerXL")
+                raise UserError("`seed`, `remat` and `dtype` must be set in the TransformerXL")
             super().__init__(name=name, dtype=config.dtype_policy, **kwargs)
             self.backbone = config
         else:
@@ -432,8 +432,8 @@ class CausalLM(keras.Model):
         # Keras adds the gradients of the replicas.
         return ops.mean(nats * weights) / find_replica()[1]
 
-    export = refuse(f"`export` of a `{{}}` is that of its run: {_BY_RUN}.export(FOLDER)")
-    quantize = refuse(f"`quantize` of a `{{}}` is that of its run: {_BY_RUN}.quantize('int8')")
+    export = refuse(f"a `{{}}` must be exported as a run: {_BY_RUN}.export(FOLDER)")
+    quantize = refuse(f"a `{{}}` must be quantized as a run: {_BY_RUN}.quantize('int8')")
 
     def get_weights(self) -> list[np.ndarray]:
         # Each replica has its own rows of the memory.

@@ -129,7 +129,7 @@ class LanguageModel:
         if self.run is None:
             raise UserError("`load_checkpoint` needs a run folder, and the model has none")
         if get_kernel_dtype(self.model) != "float32":
-            raise UserError("a quantized model cannot load a checkpoint: load the run anew")
+            raise UserError("a quantized model cannot load a checkpoint: load the run again")
         self.checkpoint, self.is_averaged = load_choice(
             self.model, self.run, checkpoint, use_ema=use_ema
         )

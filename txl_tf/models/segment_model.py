@@ -141,11 +141,11 @@ class SegmentModel(keras.Model):
 
     # Keras' loops do not support a memory that the caller carries.
     fit = evaluate = predict = train_on_batch = test_on_batch = predict_on_batch = refuse(
-        "`{}` is a step without a loop. That of Keras is in txl_tf.CausalLM(model, batch_size=B), "
-        "for a TransformerXL"
+        "`{}` does not support Keras' loops: for a TransformerXL, use them with "
+        "txl_tf.CausalLM(model, batch_size=B)"
     )
     export = quantize = refuse(
-        "`{}` is exported and quantized with its run: txl_tf.load(RUN).export(FOLDER)"
+        "a `{}` must be exported or quantized as a run: txl_tf.load(RUN).export(FOLDER)"
     )
 
     def set_dropout_seed(self, step, *, stream=0):
@@ -259,7 +259,7 @@ def check_memory(memory, n_rows):
     if wrong or not rows:
         received = f"{wrong.pop()} rows" if wrong else repr(memory)
         raise UserError(
-            "`memory` must be what `initial_memory` or the step before has returned, with the "
+            "`memory` must be what `initial_memory` or the previous call returned, with the "
             f"{n_rows} rows of `ids`. Received: {received}"
         )
 

@@ -72,7 +72,7 @@ class ConfigOptimizer(keras.optimizers.Adam):
         if not OPTIMIZERS[training.optimizer].works_in_fit:
             unknown.append(f"optimizer={training.optimizer}")
         if unknown:
-            raise UserError(f"`fit` cannot follow {', '.join(unknown)}: train it by `txl train`")
+            raise UserError(f"`fit` does not support {', '.join(unknown)}: use `txl train`")
         super().__init__(
             learning_rate=ConfigSchedule(training),
             epsilon=1e-8,

@@ -46,7 +46,8 @@ class Resume(keras.callbacks.Callback):
         if n_done and self._segments is None:
             raise UserError(
                 f"the restored run stopped after {n_done} batches of an epoch, and only `Segments` "
-                "without `steps_per_epoch` can go on there. Pass them, or back up at epochs"
+                "without `steps_per_epoch` can continue there. Pass `Segments`, or back up only at "
+                "the end of epochs"
             )
         if self._segments is None or n_done < len(self._segments):
             return
