@@ -229,7 +229,7 @@ def _score_with_gradients(
 ) -> tuple[tf.Tensor, list[tf.Tensor], Any]:
     """Scores a segment of tensors, and differentiates the mean loss of the targets that count.
 
-    A training step, in contrast, uses all of its targets; see `txl_tf.training.step`.
+    A training step has no mask of targets; see `txl_tf.training.step`.
 
     Returns:
         -log p of each target in nats, (B, T) float32, 0 where the mask is false; the gradients in
