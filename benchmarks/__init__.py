@@ -1,1 +1,1 @@
-"""What to measure the trained models against."""
+"""Programs that measure speed, memory and training results."""

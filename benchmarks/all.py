@@ -1,19 +1,18 @@
-r"""Measures all that the documentation cites, and writes the results into the pages.
+r"""Measures everything that the documentation cites, and writes the results into the pages.
 
 python -m benchmarks.all
 python -m benchmarks.all --only latency,prepare
 python -m benchmarks.all --peer 'python -m benchmarks.peers.tensorflow2019 --source DIR' \
     --text_dir wikitext-2
 
-It takes hours, and resumes: what was measured with the same code is not measured again. Each
-measurement is a program of its own, which prints tables in Markdown. `docs/lab/figures.json` keeps
-them with commit, machine, and date, also those of programs that are no more; blocks such as
+It takes hours and can resume: what was measured with the same code is not measured again. Each
+measurement is a separate program, which prints tables in Markdown. `docs/lab/figures.json` keeps
+them with commit, machine and date, including those of programs that no longer exist. Blocks such as
 
 <!-- figures: latency -->
 <!-- end of figures -->
 
-in README.md and the pages show them. `--text_dir` has the files `train.txt` and `valid.txt`. The
-measurement server needs the extra serve.
+in README.md and the pages show them. `--text_dir` has the files `train.txt` and `valid.txt`.
 """
 
 import datetime
@@ -45,7 +44,7 @@ class Measurement(NamedTuple):
 
     Args:
         command: What follows `python -m`.
-        flag: The flag of this program without which it is not run.
+        flag: The flag of `benchmarks.all` without which it is not run.
     """
 
     command: str
@@ -71,10 +70,10 @@ def measure(name: str, options: flags.FlagValues) -> dict[str, Any]:
     """Runs a measurement and returns its record.
 
     Raises:
-        UserError: If it fails, or the code changes meanwhile.
+        UserError: If it fails, or the code changes in the meantime.
     """
     commit = name_commit()
-    work = f"build/figures/{commit}"  # what a measurement keeps, to resume
+    work = f"build/figures/{commit}"  # for what a measurement keeps, to resume
     command = MEASUREMENTS[name].command.format(text_dir=options.text_dir, work=work)
     arguments = [sys.executable, "-m", *shlex.split(command)]
     if name == "compare":
@@ -110,7 +109,7 @@ def describe_machine() -> str:
 
 
 def has_same_code(commit: str) -> bool:
-    """Returns whether what is measured is that of a commit; false if there is no such commit."""
+    """Returns whether the measured code is that of a commit; false if the commit does not exist."""
     return not _git("diff", "--quiet", commit, "--", *CODE).returncode
 
 
@@ -121,7 +120,7 @@ def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def read_figures() -> dict[str, Any]:
-    """Returns all records by the names of the measurements."""
+    """Returns all records, by the names of the measurements."""
     return json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
 
 
@@ -132,7 +131,7 @@ def write_figures(figures: dict[str, Any]) -> None:
 
 
 def list_pages() -> list[Path]:
-    """Returns the files that may have blocks."""
+    """Returns the files that may contain blocks."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -163,10 +162,11 @@ def fill_pages(figures: dict[str, Any]) -> None:
 
 
 def measure_all(options: flags.FlagValues) -> None:
-    """Runs the measurements that are missing, and fills the pages.
+    """Runs the missing measurements, and fills the pages.
 
     Raises:
-        UserError: If the code is not committed, or a measurement fails; the others are kept.
+        UserError: If the code is not committed, or a measurement fails; the results of the others
+            are kept.
     """
     if not has_same_code("HEAD"):
         raise UserError("commit the changes of the code first: each figure names its commit")

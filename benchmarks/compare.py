@@ -1,18 +1,18 @@
-"""Speed beside other implementations of Transformer-XL, in one run on one machine.
+"""Compares the speed with other implementations of Transformer-XL, in one run on one machine.
 
 python -m benchmarks.compare
 python -m benchmarks.compare --works train-bytes,generate-bytes --rounds 1 --json compare.json
 python -m benchmarks.compare --peer 'python -m benchmarks.peers.tensorflow2019 --source DIR'
 
-Each round measures every work with each `--peer`, and then in each way that this package has (the
-precisions; XLA compiles the whole, the chains of element-wise operations, or nothing), so that all
-of them see the same machine in the same minutes. The table has medians over the rounds. A peer is a
-command, to which `--seconds` and a work are appended; it prints a line as `benchmarks.peers` does,
-whose programs measure three peers. The file of --json is written after each work. A comparison that
-is interrupted prints the table of its measurements.
+Each round measures every task ("work") with each `--peer`, and then in each mode of this package
+(the precisions; XLA compiles the whole step, the chains of element-wise operations, or nothing), so
+that all are measured on the same machine within minutes. The table shows medians over the rounds. A
+peer is a command, to which `--seconds` and a work are appended, and which prints a line like the
+programs in `benchmarks.peers`; these measure three peers. The `--json` file is written after each
+work. If a comparison is interrupted, it prints the table of its measurements so far.
 
-Training is that of `txl train`; the works named "alone" have no memory, as nanoGPT has none.
-Evaluation reads texts that are longer than the memory, with a cache; generation continues one text.
+Training is that of `txl train`; works named "alone" have no memory, for comparison with nanoGPT.
+Evaluation reads texts longer than the memory, with a cache; generation continues one text.
 """
 
 import shlex
@@ -66,10 +66,10 @@ WORKS = {
 
 
 class Way(NamedTuple):
-    """A way in which this package does a work.
+    """A mode in which this package performs a work.
 
     Args:
-        precision: One of `PRECISIONS`: of training, or of the kernels in inference.
+        precision: The precision of training, or of the kernels in inference; one of `PRECISIONS`.
         jit: What XLA compiles; see `txl_tf.models.compilation`.
     """
 
@@ -81,13 +81,13 @@ class Way(NamedTuple):
 
     @property
     def column(self) -> str:
-        """The column of the table, which has the fastest of its ways."""
+        """The column of the table; it shows the fastest of its modes."""
         return f"{self.precision}, {'not ' if self.jit == 'none' else ''}compiled"
 
 
 def list_ways(kind: str, precisions: list[str], jits: list[str]) -> list[Way]:
-    """Returns the ways in which a kind of work can be done."""
-    if kind == "generate":  # compiled as a whole, always
+    """Returns the modes in which a kind of work can be performed."""
+    if kind == "generate":  # always compiled as a whole
         return [Way(precision, "whole") for precision in precisions]
     usable = [name for name in precisions if kind != "train" or name != "int8"]
     return [Way(precision, jit) for precision in usable for jit in jits]
@@ -107,7 +107,7 @@ def measure_peer(command: str, work: Work, seconds: float) -> dict[str, float]:
     """Runs the command of a peer on a work; returns the speed that it prints, by its name.
 
     Raises:
-        UserError: If the command cannot be run or prints neither a speed nor why there is none.
+        UserError: If the command cannot be run, or prints neither a speed nor a reason for none.
     """
     arguments = [*shlex.split(command), "--seconds", str(seconds), work.spec]
     try:
@@ -122,9 +122,9 @@ def measure_peer(command: str, work: Work, seconds: float) -> dict[str, float]:
 
 
 def compare(options: flags.FlagValues) -> None:
-    """Measures everything, prints the table, and writes it as JSON if wanted.
+    """Measures everything, prints the table, and writes it as JSON if requested.
 
-    An error or Ctrl-C ends the measurements; the table then has those before it.
+    An error or Ctrl-C ends the measurements; the table then shows those made so far.
 
     Raises:
         UserError: If a peer cannot be measured.
@@ -150,7 +150,7 @@ def compare(options: flags.FlagValues) -> None:
 
 
 def summarize(work: Work, found: dict[str, list[float]]) -> dict[str, Any]:
-    """Returns the record of a work, with medians over the rounds of each way and each peer."""
+    """Returns the record of a work, with medians over the rounds for each mode and each peer."""
     medians = {label: statistics.median(values) for label, values in found.items()}
     ours = {label: speed for label, speed in medians.items() if ", jit " in label}
     peers = {label: speed for label, speed in medians.items() if label not in ours}
@@ -158,7 +158,7 @@ def summarize(work: Work, found: dict[str, list[float]]) -> dict[str, Any]:
 
 
 def print_speeds(machine: dict[str, float], records: dict[str, Any]) -> None:
-    """Prints the peaks of the machine, and the speeds of all works as a table."""
+    """Prints the peak speeds of the machine, and the speeds of all works as a table."""
     peaks = {name: peak / 1e9 for name, peak in machine.items()}
     print(
         f"Tokens per second. Matrix products reach {peaks['float32_flops_per_second']:,.0f} "
@@ -176,7 +176,7 @@ def print_speeds(machine: dict[str, float], records: dict[str, Any]) -> None:
 def _make_row(
     work: Work, record: dict[str, Any], peers: list[str], columns: list[str]
 ) -> list[str]:
-    """Returns the cells of a work; with peers, the last one has the times of the first peer."""
+    """Returns the cells of a work; with peers, the last one has the ratios to the first peer."""
     known = record["peers"]
     cells = [format_speed(known[peer]) if peer in known else "" for peer in peers]
     ours = [(Way(*label.split(", jit ")), speed) for label, speed in record["ours"].items()]
@@ -194,7 +194,7 @@ def _make_row(
 
 
 def format_speed(speed: float) -> str:
-    """Returns tokens per second as a text."""
+    """Returns tokens per second as text."""
     return f"{speed:,.0f}" if speed >= 100 else f"{speed:.1f}"
 
 

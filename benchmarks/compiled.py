@@ -1,18 +1,18 @@
-"""Compiles a training step for a chip that is not there, and states its memory and operations.
+"""Compiles a training step for a chip that need not be present; reports its memory and operations.
 
 python -m benchmarks.compiled --models enwik8_base --batch_size 22 --chips v5e,h100
 python -m benchmarks.compiled --models wt103_large --batch_size 16 --remat --chips v5e
 python -m benchmarks.compiled --models wt103_base --chips h100 --largest_batch
 
-A model is a preset, with a number of layers after a colon if not all are wanted. What is compiled
-is the step of `CausalLM.fit` on JAX: forward and backward pass, the optimizer of the preset, and
-the memory. A replica of several takes somewhat more, for the gradients that it receives. The chips
-are TPUs and GPUs, whose compilers are in the extra `compilers`, and this machine, "cpu". Those of
-GPUs tell only the memory.
+A model is a preset; to compile fewer layers, append a colon and their number. The program compiles
+the step of `CausalLM.fit` on JAX: forward and backward pass, the optimizer of the preset, and the
+memory. With several replicas, each needs somewhat more, for the gradients that it receives. Chips
+are TPUs and GPUs, whose compilers come with the extra `compilers`, and this machine, "cpu". The
+compilers for GPUs report only the memory.
 
-"Matrix limit" is the tokens per second if all operations ran at the peak of bfloat16, "memory
-limit" those if the bytes moved at the full speed of the memory: no program is faster. Both are of
-XLA's cost analysis, which counts a loop, as over the bins of a large vocabulary, as a single run.
+"Matrix limit" is the tokens per second if all operations ran at the bfloat16 peak; "memory limit",
+if all bytes moved at full memory bandwidth: no program can be faster. Both come from XLA's cost
+analysis, which counts a loop, such as that over the bins of a large vocabulary, as a single pass.
 """
 
 import dataclasses
@@ -38,13 +38,13 @@ from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
 
 GIB = 2**30
-FITS = 0.97  # of the memory; the rest is the runtime's
-MAX_TRIED = 7  # batches, to find the largest
+FITS = 0.97  # the share of the memory that a program may use; the runtime needs the rest
+MAX_TRIED = 7  # batch sizes to try, to find the largest
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 CHANGES = ("precision", "tgt_len", "mem_len", "remat", "optimizer")
 ENVIRONMENT = {
     **{"JAX_PLATFORMS": "cpu", "KERAS_BACKEND": "jax"},
-    # What libtpu would ask the host of TPUs for.
+    # What libtpu would otherwise request from the TPU host.
     **{"TPU_SKIP_MDS_QUERY": "1", "TPU_ACCELERATOR_TYPE": "v5litepod-4", "TPU_WORKER_ID": "0"},
     **{"TPU_WORKER_HOSTNAMES": "localhost", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"},
     # Without a GPU, no kernel can be timed.
@@ -53,14 +53,15 @@ ENVIRONMENT = {
 
 
 class Chip(NamedTuple):
-    """A kind of chip, with its limits by the vendor's data sheet.
+    """A kind of chip, with its limits according to the vendor's data sheet.
 
     Args:
-        flops: Products of bfloat16 with sums in float32, FLOP/s.
-        bandwidth: Bytes/s of the memory.
-        memory: Bytes of the memory that a program may use.
-        platform: The name of its kind in JAX.
-        topology: The smallest host of a TPU, such as "2x2"; what the compiler must know of a GPU.
+        flops: FLOP/s of bfloat16 products with float32 sums.
+        bandwidth: Memory bandwidth in bytes/s.
+        memory: Memory in bytes.
+        platform: The name of the platform in JAX.
+        topology: For a TPU, its smallest host, such as "2x2"; for a GPU, what the compiler must
+            know about it.
     """
 
     flops: float
@@ -70,7 +71,7 @@ class Chip(NamedTuple):
     topology: str = ""
 
 
-# A GpuTargetConfigProto, with the numbers of the data sheet.
+# A GpuTargetConfigProto, with numbers from the data sheet.
 _H100 = """
 gpu_device_info {
   threads_per_block_limit: 1024 threads_per_warp: 32 threads_per_core_limit: 2048
@@ -94,14 +95,14 @@ CHIPS = {
 
 
 class Report(NamedTuple):
-    """What a compiler says; 0 where it does not.
+    """What a compiler reports; 0 for what it does not report.
 
     Args:
-        reason: Why the compiler refuses the program, in its words; empty if it does not.
-        memory_bytes: The memory that the program needs, with its arguments.
-        argument_bytes: That of weights, optimizer, memory of the model and batch.
-        flops: Operations of a step.
-        moved_bytes: Bytes that the operations of a step read and write.
+        reason: Why the compiler rejects the program, in its own words; empty if it does not.
+        memory_bytes: The memory that the program needs, including its arguments.
+        argument_bytes: That of the weights, optimizer, memory of the model and batch.
+        flops: Operations in a step.
+        moved_bytes: Bytes that the operations in a step read and write.
     """
 
     model: str
@@ -154,12 +155,12 @@ def open_device(name: str) -> Any:
         options = {"topology_name": "", "topology": "1x1x1", "target_config": chip.topology}
     try:
         return topologies.get_topology_desc(platform=chip.platform, **options).devices[0]
-    except Exception as error:  # JAX raises several kinds
+    except Exception as error:  # JAX raises several types
         raise UserError(f"no compiler for {name}: install txl_tf[compilers] ({error})") from error
 
 
 def make_report(name: str, model: ModelConfig, training: TrainConfig, chip: str) -> Report:
-    """Compiles a training step for a chip in a new process; returns what the compiler says."""
+    """Compiles a training step for a chip and returns a report; to be run in a new process."""
     os.environ.update(ENVIRONMENT)
     import jax
     import numpy as np
@@ -212,7 +213,7 @@ def make_report(name: str, model: ModelConfig, training: TrainConfig, chip: str)
 
 
 def find_needed_bytes(reason: str) -> int:
-    """Returns the memory that a refused program needs, by the compiler's words; 0 if not given.
+    """Returns the bytes that a rejected program needs, according to the compiler; 0 if unknown.
 
     >>> find_needed_bytes("the total memory required for HLO temporaries (2.50G) exceeds 1.00G")
     2684354560
@@ -224,11 +225,11 @@ def find_needed_bytes(reason: str) -> int:
 def find_largest_batch(report_rows: Callable[[int], Report], limit: float) -> Report | None:
     """Returns the report of the largest batch that fits; `None` if not even one row does.
 
-    Memory is nearly linear in the rows: a line through two batches predicts the largest, and each
-    prediction is compiled, which confirms the line or corrects it.
+    Memory is nearly linear in the number of rows: a line through two batch sizes predicts the
+    largest, and compiling each prediction confirms or corrects the line.
 
     Args:
-        report_rows: Compiles a batch of so many rows.
+        report_rows: Compiles a batch with a number of rows.
         limit: The memory that a program may use, in bytes.
     """
     tried = {rows: report_rows(rows) for rows in (2, 4)}
@@ -248,7 +249,7 @@ def find_largest_batch(report_rows: Callable[[int], Report], limit: float) -> Re
 
 
 def read_settings(name: str, options: flags.FlagValues) -> tuple[ModelConfig, TrainConfig]:
-    """Returns model and training of a preset, such as "enwik8_base:2", as the flags change them."""
+    """Returns the configs of a preset, such as "enwik8_base:2", with the changes of the flags."""
     base, _, n_layer = name.partition(":")
     preset = presets.get(base)
     model, changes = preset.model, {name: options[name].value for name in CHANGES}
@@ -259,7 +260,7 @@ def read_settings(name: str, options: flags.FlagValues) -> tuple[ModelConfig, Tr
 
 
 def print_reports(options: flags.FlagValues) -> None:
-    """Compiles each model for each chip, prints what is said, and writes it as JSON."""
+    """Compiles each model for each chip, prints the reports, and writes them as JSON."""
     reports: list[Report] = []
 
     def report(name: str, chip: str, rows: int | None = None) -> Report:
@@ -288,16 +289,16 @@ def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
-    text = "Presets, each with a number of layers after a colon if not all are wanted."
+    text = "Presets; PRESET:N compiles only N layers."
     define("models", list, ["enwik8_base"], text)
     define("chips", list, ["v5e", "h100"], "Chips to compile for.", choices=CHIPS)
     text = "Precision of hidden states, memory and products."
     define("precision", str, "bfloat16", text, choices=POLICIES)
-    text = "Find the largest batch that fits the memory, with a few compilations."
+    text = "Find the largest batch that fits into memory, with a few compilations."
     define("largest_batch", bool, False, text)
     for name in ("batch_size", "tgt_len", "mem_len", "remat", "optimizer"):
         kind = {"remat": bool, "optimizer": str}.get(name, int)
-        define(name, kind, None, "As for `txl train`. [default: that of the preset]")
+        define(name, kind, None, "As in `txl train`. [default: that of the preset]")
     define_json_flag(options)
     return run_program(__doc__, options, print_reports, argv)
 

@@ -1,4 +1,4 @@
-r"""Learning curves: of runs that should agree (replicas, precisions), and of two recipes.
+r"""Learning curves of runs that should agree (replicas, precisions), and of two recipes.
 
 python -m benchmarks.curves --compare replicas --output replicas.png
 python -m benchmarks.curves --compare precision --variants float32,bfloat16 --preset small \
@@ -7,11 +7,11 @@ python -m benchmarks.curves --compare optimizers --preset small --steps 1500 --s
     --train_text TRAIN.txt --valid_text VALID.txt --work_dir runs/optimizers
 
 Trains a model once for each variant and seed, on Python's documentation or on a text of yours, as
-bytes. For runs that should agree it prints how far each is from that of the first variant with the
-same seed, and with `--score_in` the loss on the split valid in each of these precisions. For the
-recipes, that of the preset and that of the 2019 release, it prints the loss on valid, and when it
-is as low as the last one of the release. It draws the curves of the first seed. A comparison with
-`--work_dir` keeps its runs there, and resumes.
+bytes. For runs that should agree, it prints how far each is from the run of the first variant with
+the same seed, and with `--score_in`, the loss on the split valid in each of these precisions. For
+the recipes, that of the preset and that of the 2019 release, it prints the loss on valid, and the
+step at which it reaches the final loss of the release. It draws the curves of the first seed. With
+`--work_dir`, a comparison keeps its runs there and can resume.
 """
 
 import functools
@@ -36,9 +36,9 @@ from txl_tf.errors import UserError
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
 
-N_POINTS = 15  # evaluations of a run
+N_POINTS = 15  # evaluations in a run
 _MODEL, _TRAINING = ModelConfig(n_token=256), TrainConfig()
-# Its own learning rate, .00025, is for larger models.
+# The release's own learning rate, .00025, is for larger models.
 _RELEASE = [
     f"--optimizer={_TRAINING.optimizer}",
     f"--schedule={_TRAINING.schedule}",
@@ -47,9 +47,9 @@ _RELEASE = [
     f"--init_std={_MODEL.init_std}",
     f"--dropout={_MODEL.dropout}",
 ]
-RECIPES = "optimizers"  # the comparison whose runs should not agree
-# For each comparison, the variants by name: how many processes, and the flags. The others are
-# compared with the first, recipes with the last.
+RECIPES = "optimizers"  # the comparison whose runs need not agree
+# For each comparison, the variants by name: the number of processes, and the flags. Variants are
+# compared with the first one, recipes with the last.
 VARIANTS: dict[str, dict[str, tuple[int, list[str]]]] = {
     "replicas": {
         "1 replica": (1, []),
@@ -68,7 +68,7 @@ VARIANTS: dict[str, dict[str, tuple[int, list[str]]]] = {
 
 
 def make_data(folder: Path, options: flags.FlagValues) -> None:
-    """Makes the records of the text, unless they are there."""
+    """Prepares the records of the text, unless they exist."""
     source = ["--dataset=pydoc"]
     if options.train_text:
         source = ["--dataset=text", "--level=byte"]
@@ -81,7 +81,7 @@ def train(folder: Path, data_dir: Path, n_processes: int, flag_texts: list[str])
     """Trains a run in `folder / "run"` and returns its losses and its speed.
 
     Raises:
-        UserError: a process failed.
+        UserError: If a process fails.
     """
     folder.mkdir(exist_ok=True)
     command = [sys.executable, str(ROOT / "train_gpu.py"), "--iterations=1"]
@@ -103,10 +103,10 @@ def train(folder: Path, data_dir: Path, n_processes: int, flag_texts: list[str])
 
 
 def compare(options: flags.FlagValues) -> None:
-    """Trains the variants, prints what became of them, and draws them.
+    """Trains the variants, prints the results, and draws the curves.
 
     Raises:
-        UserError: If the comparison has no such variant, or a run fails.
+        UserError: If a variant is unknown, or a run fails.
     """
     known = VARIANTS[options.compare]
     variants = options.variants or list(known)
@@ -143,7 +143,7 @@ def compare(options: flags.FlagValues) -> None:
 
 
 def print_agreement(found: list[dict[str, Any]], precisions: list[str]) -> None:
-    """Prints how far each run is from that of the first variant with the same seed."""
+    """Prints how far each run is from the run of the first variant with the same seed."""
     first = {run["seed"]: np.array(run["losses"]) for run in reversed(found)}
     rows = []
     for run in found:
@@ -164,7 +164,7 @@ def print_agreement(found: list[dict[str, Any]], precisions: list[str]) -> None:
 
 
 def print_recipes(found: list[dict[str, Any]]) -> None:
-    """Prints the losses on valid, and when the mean is as low as the last of the last recipe."""
+    """Prints the losses on valid, and when their mean reaches the final one of the last recipe."""
     by_name: dict[str, list[dict[str, Any]]] = {}
     for run in found:
         by_name.setdefault(run["variant"], []).append(run)
@@ -209,10 +209,10 @@ def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
-    define("compare", str, "replicas", "Setting in which the runs differ.", choices=VARIANTS)
+    define("compare", str, "replicas", "The setting that differs between runs.", choices=VARIANTS)
     define("variants", list, [], "Variants to train. [default: all]")
     define("preset", str, "demo", "Preset to train.", choices=presets.names())
-    define("steps", int, 300, "Steps of each run.", lower_bound=1)
+    define("steps", int, 300, "Training steps of each run.", lower_bound=1)
     define("seeds", list, ["0"], "Seeds to train each variant with.")
     text = "Precisions in which to score each trained model. [default: none]"
     define("score_in", list, [], text, choices=KERNEL_DTYPES)

@@ -1,8 +1,8 @@
-"""Metrics of the demo's model and of the shipped one, which the documentation cites.
+"""Metrics of the demo's model and of the shipped model, which the documentation cites.
 
 python -m benchmarks.demo --run runs/demo
 
-It trains the run as `make demo` does, unless that is done.
+It trains the run as `make demo` does, unless that has been done.
 """
 
 import json
@@ -29,7 +29,7 @@ CONTEXTS = ("--first_context=32", "--delta=32", "--max_context=320", "--position
 
 
 def measure_losses(run: str) -> dict[str, float]:
-    """Returns the bits per byte of the test split, by the model and its precision."""
+    """Returns the bits per byte on the test split, by model and precision."""
     bits = {}
     for precision in KERNEL_DTYPES:
         found = txl_tf.load(run, precision=precision).evaluate("test")
@@ -42,7 +42,7 @@ def measure_losses(run: str) -> dict[str, float]:
 
 
 def run_experiment(program: str, run: str, *arguments: str) -> dict[str, Any]:
-    """Returns the record that `txl attention` or `txl context` writes of a run."""
+    """Returns the record that `txl attention` or `txl context` writes for a run."""
     with tempfile.TemporaryDirectory() as out:
         run_python("-m", "txl_tf", program, f"--run={run}", f"--out={out}", *arguments)
         return json.loads((Path(out) / f"{program}.json").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Command lines that replace some flags of a common one."""
+"""Command lines that override some flags of a common one."""
 
 from collections.abc import Iterable
 

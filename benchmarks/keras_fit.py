@@ -1,10 +1,10 @@
-"""Speed of `fit` of a `CausalLM` beside that of `txl train`: the same preset, records and steps.
+"""Compares the speed of `CausalLM.fit` with that of `txl train`: same preset, records and steps.
 
 python -m benchmarks.keras_fit
 python -m benchmarks.keras_fit --preset shakespeare --rounds 5
 
-Each measurement is a process of its own, and a round has one of each kind. The first quarter of the
-steps, with all compilation, does not count.
+Each measurement runs in its own process, and a round has one of each kind. The first quarter of the
+steps, which includes all compilation, does not count.
 """
 
 import itertools
@@ -30,7 +30,7 @@ KINDS = ("txl train", "fit on tensorflow", "fit on jax")
 
 
 def measure_program(preset: str, data_dir: str, n_steps: int) -> float:
-    """Returns the tokens per second of `txl train`, the median of its lines in the log."""
+    """Returns the tokens per second of `txl train`: the median over the lines of its log."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         arguments = [f"--preset={preset}", f"--data_dir={data_dir}", f"--run={run}", "--quiet"]
@@ -42,11 +42,11 @@ def measure_program(preset: str, data_dir: str, n_steps: int) -> float:
 
 
 def measure_fit(preset: str, data_dir: str, n_steps: int) -> float:
-    """Returns the tokens per second of `fit`, the median of its calls of the device."""
+    """Returns the tokens per second of `fit`: the median over its calls to the device."""
     import keras
 
     class Clock(keras.callbacks.Callback):
-        """Notes the time after each call of the device."""
+        """Records the time after each call to the device."""
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             times.append(time.perf_counter())
@@ -75,7 +75,7 @@ def measure(kind: str, preset: str, data_dir: str, n_steps: int) -> float:
 
 
 def compare(options: flags.FlagValues) -> None:
-    """Measures all kinds in each round, and prints the medians."""
+    """Measures all kinds in each round and prints the medians."""
     with tempfile.TemporaryDirectory() as folder:
         data_dir = f"{folder}/data"
         run_python("-m", "txl_tf", "prepare", "--dataset=pydoc", f"--data_dir={data_dir}")
@@ -94,8 +94,8 @@ def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
     define_flag(options, "preset", str, "demo", "Preset to train.")
-    define_flag(options, "steps", int, 400, "Steps of each measurement.", lower_bound=200)
-    define_flag(options, "rounds", int, 3, "Rounds.", lower_bound=1)
+    define_flag(options, "steps", int, 400, "Steps in each measurement.", lower_bound=200)
+    define_flag(options, "rounds", int, 3, "Number of rounds.", lower_bound=1)
     return run_program(__doc__, options, compare, argv)
 
 

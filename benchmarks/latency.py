@@ -1,11 +1,11 @@
-"""How long a user waits: start-up, the first token after a prompt, and many short texts.
+"""How long a user waits: for start-up, the first token after a prompt, and many short texts.
 
 python -m benchmarks.latency
 python -m benchmarks.latency --parts programs --preset small --json latency.json
 
-The model has the size of a preset and random weights, and its run lies in a temporary folder with
-the demo's corpus. "Cold" is the first call in a process, with all that is traced and compiled;
-"warm" is the median of the calls after it. A program's time runs from the start of its process.
+The model has the size of a preset and random weights; its run is in a temporary folder, with the
+demo's corpus. "Cold" is the first call in a process, including tracing and compilation; "warm" is
+the median of the later calls. A program's time starts with its process.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ from txl_tf.programs.cli.program import run_program
 
 PROMPT = "Return the "
 PROMPT_LENS = (100, 1000, 10_000)
-N_TEXTS, TEXT_LENS = 10_000, (25, 75)  # bytes of a text, at least and at most
+N_TEXTS, TEXT_LENS = 10_000, (25, 75)  # minimum and maximum bytes of a text
 
 
 def make_run(folder: Path, preset_name: str) -> None:
@@ -69,7 +69,7 @@ def time_output(command: Sequence[str], awaited: str) -> float:
     """Returns the seconds from the start of a process until it has printed a text.
 
     Raises:
-        UserError: If the process ends before.
+        UserError: If the process ends before that.
     """
     start, output = time.perf_counter(), ""
     with subprocess.Popen(
@@ -109,11 +109,11 @@ def measure_programs(folder: Path, preset_name: str, repetitions: int) -> dict[s
 
 
 def measure_calls(run: Path, work: str | int, repetitions: int) -> dict[str, float]:
-    """Returns the seconds of the first call and of those after it, in a new process.
+    """Returns the seconds of the first call and of later calls; to be run in a new process.
 
     Args:
         run: The run.
-        work: The length of a prompt, whose first new token is drawn; or the path of a file, whose
+        work: The length of a prompt, after which a token is drawn; or the path of a file, whose
             lines are scored.
         repetitions: The number of calls after the first.
     """
@@ -133,7 +133,7 @@ def measure_calls(run: Path, work: str | int, repetitions: int) -> dict[str, flo
 
 
 def measure(options: flags.FlagValues) -> None:
-    """Measures the parts, prints them and writes them to a file if wanted."""
+    """Measures the parts, prints them, and writes them to a file if requested."""
     found: dict[str, Any] = {"preset": options.preset}
     rows: list[tuple[str, ...]]
     with tempfile.TemporaryDirectory() as name:

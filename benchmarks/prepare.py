@@ -1,9 +1,9 @@
-"""Speed and memory of making records, on synthetic corpora of full size.
+"""Speed and memory of preparing records, on synthetic corpora of full size.
 
 python -m benchmarks.prepare
 
-Runs `data_prep/make_tfrecords.py` in a process of its own, once on a few bytes for its start-up,
-once on the corpus. Memory is the peak resident set of the process with all that it imports.
+Runs `data_prep/make_tfrecords.py` in its own process, once on a few bytes to measure the start-up,
+and once on the corpus. Memory is the peak resident set of the process, including all imports.
 """
 
 import os
@@ -28,7 +28,7 @@ PROGRAM = Path(__file__).parents[1] / "data_prep" / "make_tfrecords.py"
 LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz ", np.uint8)
 N_WORDS = 300_000  # different ones
 WORDS_PER_LINE = 25
-_BLOCK = 2**20  # bytes or words made at once
+_BLOCK = 2**20  # bytes or words generated at once
 
 
 class Case(NamedTuple):
@@ -48,7 +48,7 @@ CASES = {
 
 
 def make_symbols(dataset: str, size: int) -> Iterator[bytes]:
-    """Yields random letters and spaces; for enwik8, its number of different bytes, in pages."""
+    """Yields random letters and spaces; for enwik8, as many distinct bytes as it has, in pages."""
     page = b"\n  </page>\n  <page>\n"
     generator = np.random.default_rng(0)
     for start in range(0, size, _BLOCK):
@@ -94,7 +94,7 @@ def write_raw(folder: Path, case: Case, size: int) -> list[str]:
 
 
 def measure_process(command: list[str]) -> tuple[float, float, int]:
-    """Returns what a command took: seconds, seconds of its CPUs, and its peak memory in bytes.
+    """Runs a command; returns its seconds, CPU seconds, and peak memory in bytes.
 
     Raises:
         UserError: If it fails.
@@ -111,7 +111,7 @@ def measure_process(command: list[str]) -> tuple[float, float, int]:
 
 
 def measure_case(name: str, size: int, folder: Path, num_workers: int) -> list[str]:
-    """Makes a data set and returns a row of the table."""
+    """Prepares a data set and returns a row of the table."""
     case = CASES[name]
     runs = {}
     for part, n in (("start", 2000), ("full", size)):
@@ -138,7 +138,7 @@ def measure_case(name: str, size: int, folder: Path, num_workers: int) -> list[s
 
 
 def measure_cases(options: flags.FlagValues) -> Iterator[list[str]]:
-    """Makes the data sets and yields a row for each."""
+    """Prepares the data sets and yields a row for each."""
     for name in options.cases:
         size = int(CASES[name].share * (options.words if CASES[name].level else options.characters))
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
@@ -146,7 +146,7 @@ def measure_cases(options: flags.FlagValues) -> Iterator[list[str]]:
 
 
 def print_speeds(options: flags.FlagValues) -> None:
-    """Makes the data sets and prints a table."""
+    """Prepares the data sets and prints a table."""
     header = (
         *("data set", "tokens", "start-up, s", "the rest, s", "M tokens/s"),
         *("M tokens per CPU second", "memory, MB", "bytes/token"),
@@ -158,9 +158,9 @@ def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
     define_flag(options, "cases", list, list(CASES), "Cases to measure.", choices=CASES)
-    text = "Characters of text8, and bytes of enwik8."
+    text = "Number of characters of text8, and of bytes of enwik8."
     define_flag(options, "characters", int, 100_000_000, text)
-    text = "Number of words; subwords learn from a tenth of them."
+    text = "Number of words; subwords are learned from a tenth of them."
     define_flag(options, "words", int, 100_000_000, text)
     n_cores = os.cpu_count() or 1
     define_flag(options, "num_workers", int, n_cores, "Pieces to work on at once.", lower_bound=1)

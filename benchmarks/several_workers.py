@@ -1,4 +1,4 @@
-"""Runs programs of the repository, also as several processes of one training run."""
+"""Runs programs of the repository, if needed as several processes of one training run."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def run_python(*arguments: object, **environment: str) -> str:
 
 
 def find_addresses(count: int) -> list[str]:
-    """Returns addresses on this machine that are free."""
+    """Returns free addresses on this machine."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
     for each in sockets:
@@ -38,16 +38,16 @@ def find_addresses(count: int) -> list[str]:
 
 
 def make_environments(count: int) -> list[dict[str, str]]:
-    """Returns the environment variables of `count` processes of one run on this machine."""
+    """Returns the environment variables for `count` processes of one run on this machine."""
     cluster = {"worker": find_addresses(count)}
     tasks = [{"type": "worker", "index": index} for index in range(count)]
     return [{"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})} for task in tasks]
 
 
 def start_workers(commands: list[list[str]], logs: list[Path]) -> list[subprocess.Popen]:
-    """Starts a process of the run for each command, whose log takes all that it prints."""
+    """Starts a process of the run for each command; its log receives all that it prints."""
     processes = []
-    environments = make_environments(len(logs))  # one process alone is no cluster
+    environments = make_environments(len(logs))  # a single process is not a cluster
     for command, log, environment in zip(commands, logs, environments, strict=True):
         with log.open("w") as output:
             processes.append(

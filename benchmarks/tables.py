@@ -1,4 +1,4 @@
-"""Tables in Markdown, as benchmarks print them and the pages show them."""
+"""Tables in Markdown, which benchmarks print and the pages show."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Returns a table, without a line break at its end."""
+    """Returns a table, without a line break at the end."""
     return "\n".join([_format_header(header), *map(format_row, rows)])
 
 
@@ -37,12 +37,12 @@ def format_row(cells: Sequence[object]) -> str:
 
 
 def define_json_flag(options: flags.FlagValues) -> None:
-    """Defines the flag of the file for `write_json`."""
+    """Defines the flag that names the file for `write_json`."""
     text = "File for all measurements. [default: none]"
     define_flag(options, "json", str, None, text, is_path=True)
 
 
 def write_json(options: flags.FlagValues, found: Any) -> None:
-    """Writes what was measured to the file of `--json`, if there is one."""
+    """Writes the measurements to the file of `--json`, if it is given."""
     if options.json:
         Path(options.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -3,10 +3,10 @@
 python -m benchmarks.train_step
 python -m benchmarks.train_step --shapes bytes --replicas 2 --precision bfloat16
 
-Each measurement is a run of the training program, whose log is read; it ends after `--seconds`. The
-batch is the same for any number of replicas, so "times 1" is what they gain; on a CPU all of them
-share its cores, and the loss is what they cost. Tokens of words are drawn uniformly and by Zipf's
-law, which decides how many fall into each bin of the adaptive softmax.
+Each measurement runs the training program, reads its log, and ends after `--seconds`. The batch is
+the same for any number of replicas, so "times 1" is the speedup; on a CPU, replicas share its
+cores, so a value below 1 is their cost. Words are drawn uniformly and by Zipf's law, which
+determines how many fall into each bin of the adaptive softmax.
 """
 
 import json
@@ -31,15 +31,15 @@ from txl_tf.programs.cli.program import run_program
 
 N_IDS = 2_000_000  # of the data set
 STEPS_A_LINE = 10
-N_LINES = 3  # that are read at least, after the first, which has the compilation
+N_LINES = 3  # the least to read, after the first line, which includes compilation
 
 
 class Speed(NamedTuple):
-    """What the log of a run says.
+    """What the log of a run reports.
 
     Args:
-        tokens_per_second: The median of its lines.
-        memory_bytes: The most that the run took, where that is known; otherwise 0.
+        tokens_per_second: The median over its lines.
+        memory_bytes: The peak memory of the run; 0 if unknown.
     """
 
     tokens_per_second: float
@@ -56,10 +56,10 @@ def measure_training(
     precision: str = "float32",
     replicas: int = 1,
 ) -> Speed:
-    """Trains for some seconds in a process of its own, and returns the speed in its log.
+    """Trains for some seconds in a separate process, and returns the speed from its log.
 
     Raises:
-        UserError: If the training fails.
+        UserError: If training fails.
     """
     config = make_config(shape, dropout)
     names = ("n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "dropout", "dropatt")
@@ -85,10 +85,10 @@ def measure_training(
 
 
 def follow_training(command: list[str], log: Path, seconds: float) -> list[dict[str, Any]]:
-    """Runs a training until its log covers some seconds; returns all lines but the first.
+    """Runs training until its log covers some seconds; returns all lines except the first.
 
     Raises:
-        UserError: If it ends before.
+        UserError: If it ends before that.
     """
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
@@ -113,7 +113,7 @@ def follow_training(command: list[str], log: Path, seconds: float) -> list[dict[
 
 
 def print_speeds(options: flags.FlagValues) -> None:
-    """Measures the shapes, with one replica and with more if wanted, and prints a line each."""
+    """Measures the shapes, with one replica and with more if requested; prints a line for each."""
     print(
         f"{'shape':<14} {'tokens':<8} {'replicas':>8} {'ms/step':>9} {'tokens/s':>9} "
         f"{'times 1':>8} {'memory':>9}"
@@ -143,9 +143,9 @@ def main(argv: list[str]) -> int:
     text = "Number of replicas on the CPU, to compare with one."
     define_flag(options, "replicas", int, 1, text, lower_bound=1)
     define_flag(options, "seconds", float, 20.0, "Time to measure each.", lower_bound=0)
-    define_flag(options, "dropout", float, 0.1, "Rate of all dropout.", lower_bound=0)
+    define_flag(options, "dropout", float, 0.1, "Dropout rate.", lower_bound=0)
     define_flag(
-        options, "precision", str, "float32", "Of the training: float32, bfloat16 or float16."
+        options, "precision", str, "float32", "Precision: float32, bfloat16 or float16."
     )
     define_flag(options, "jit", str, "auto", "What XLA compiles.", choices=JIT_MODES)
     return run_program(__doc__, options, print_speeds, argv)

@@ -1,13 +1,13 @@
-r"""Compares trainings with those of other people's code.
+r"""Compares training runs with those of other people's code.
 
 txl prepare --dataset wt2
 txl train --preset wt2 --data_dir data/wt2 --run runs/wt2-444 --seed 444 --precision bfloat16 \
     --eval_every 400 --iterations 50 --save_steps 400 --stop_step 400
 python -m benchmarks.trainings --add runs/wt2-444 --plot docs/img/trainings.png
 
-`--add` takes the losses of runs by step, and evaluates each run in the way of the others, too. They
-are kept in `docs/lab/figures.json`, from which tables and plot are made; a run replaces what was
-kept of a run of the same preset and seed.
+`--add` reads the losses of runs by step, and also evaluates each run as the others do. The results
+are kept in `docs/lab/figures.json`, from which the tables and the plot are made; a run replaces the
+one with the same preset, settings, seed and precision.
 """
 
 import datetime
@@ -33,15 +33,16 @@ Curve = Mapping[int, float]  # perplexities by step
 
 
 class Reference(NamedTuple):
-    """Trainings of other people's code.
+    """Training runs of other people's code.
 
     Args:
         title: What was trained.
-        unit: What they evaluate after: "step" or "epoch".
-        n_steps: The steps in a unit.
-        valid: Perplexities on the validation split, by the name of the seed and units.
-        train: Perplexities in training, of the steps since the one named before, by seed and step.
-        evaluate: The flags of `txl evaluate` with which it evaluates as they do.
+        unit: The unit of training after which they evaluate: "step" or "epoch".
+        n_steps: The number of steps in a unit.
+        valid: Perplexities on the validation split, by the name of the seed and number of units.
+        train: Perplexities in training, by the name of the seed and step, each over the steps since
+            the previous one.
+        evaluate: The flags with which `txl evaluate` evaluates as they do.
     """
 
     title: str
@@ -62,8 +63,8 @@ def _make_curves(units: str, **seeds: str) -> dict[str, Curve]:
 
 
 SHAKESPEARE = "shakespeare"
-# github.com/karpathy/nanoGPT, its README: what was read, the parameters, and the losses on random
-# windows of the lengths `WINDOWS`.
+# From the README of github.com/karpathy/nanoGPT: the characters read, the parameters, and the
+# losses on random windows of the lengths in `WINDOWS`.
 WINDOWS = (64, 256)
 NANOGPT = (
     ("nanoGPT, on a laptop", "1.54M", "0.80M", ("1.88", "")),
@@ -113,12 +114,12 @@ REFERENCES = {
 
 
 def read_run(folder: Path, commit: str, settings: str) -> tuple[str, dict[str, Any]]:
-    """Returns the data set of a run, and what is kept of it.
+    """Returns the data set of a run, and the record to keep.
 
     `settings` says in words what differs from the preset.
 
     Raises:
-        UserError: If nobody's training of this data set is known.
+        UserError: If there is no reference for this data set.
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     dataset, training = config["dataset"], config["training"]
@@ -161,7 +162,7 @@ def read_run(folder: Path, commit: str, settings: str) -> tuple[str, dict[str, A
 
 
 def merge_intervals(reference: Reference, lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Returns the perplexities of a log for the intervals of the others' logs.
+    """Returns the perplexities in a log, over the intervals of the others' logs.
 
     >>> reference = Reference("", "step", 1, {}, {"seed": {100: 0.0}}, ())
     >>> merge_intervals(reference, [{"step": 50, "loss_nats": 2}, {"step": 100, "loss_nats": 4}])
@@ -177,7 +178,7 @@ def merge_intervals(reference: Reference, lines: Sequence[Mapping[str, Any]]) ->
 
 
 def evaluate_checkpoints(folder: Path, reference: Reference) -> dict[str, float]:
-    """Returns the perplexities after the units that the others know, in the way of the others."""
+    """Returns the perplexities after the same units as the others', evaluated as they do."""
     units = {unit for curve in reference.valid.values() for unit in curve}
     found = {}
     for unit in sorted(units):
@@ -189,7 +190,7 @@ def evaluate_checkpoints(folder: Path, reference: Reference) -> dict[str, float]
 
 
 def evaluate(folder: Path, *arguments: str) -> dict[str, Any]:
-    """Returns what `txl evaluate` prints of a run on the validation split.
+    """Returns what `txl evaluate` prints for a run on the validation split.
 
     Raises:
         UserError: If it fails.
@@ -199,7 +200,7 @@ def evaluate(folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def keep(runs: Sequence[dict[str, Any]], new: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the kept runs with a new one, which continues one of its settings and seed.
+    """Returns the kept runs with a new one, which replaces or continues one with the same name.
 
     >>> old = {"seed": 1, "precision": "float32", "valid": {"400": 9.0}}
     >>> keep([old], old | {"valid": {"800": 5.0}})[0]["valid"]
@@ -230,7 +231,7 @@ def format_text(dataset: str, runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def format_shakespeare(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the losses in nats a character, beside those of nanoGPT."""
+    """Returns the losses in nats per character, next to those of nanoGPT."""
     rows = [[*row, "", *cells] for *row, cells in NANOGPT]
     for run in runs:
         losses = (run["windows"].get(str(length)) for length in WINDOWS)
@@ -245,7 +246,7 @@ def format_shakespeare(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def format_curves(dataset: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the perplexities of the others and ours after equal numbers of steps."""
+    """Returns the others' and our perplexities after equal numbers of steps."""
     reference, tables = REFERENCES[dataset], []
     for title, key, others in (
         (f"perplexity on valid after {reference.unit}", "valid", reference.valid),
@@ -264,7 +265,7 @@ def format_curves(dataset: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _name(run: Mapping[str, Any], otherwise: str) -> str:
-    """Returns preset, settings and seed of a run; `otherwise` stands for no preset.
+    """Returns the preset, settings and seed of a run; `otherwise` replaces a missing preset.
 
     >>> _name({"seed": 3, "settings": "no memory"}, "ours")
     'ours, no memory, seed 3'
@@ -282,7 +283,7 @@ def _format(perplexity: float | None) -> str:
 
 
 def draw(kept: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
-    """Draws the perplexities by step: those of the others in gray, ours in color."""
+    """Draws the perplexities by step: the others' in gray, ours in color."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), layout="constrained")
@@ -313,10 +314,10 @@ def draw(kept: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
 
 
 def compare(options: flags.FlagValues) -> None:
-    """Adds runs to what is kept, prints the tables, fills the pages and draws the plot.
+    """Adds runs to those kept, prints the tables, fills the pages and draws the plot.
 
     Raises:
-        UserError: If a run is of another data set, or cannot be evaluated.
+        UserError: If a run is on another data set, or cannot be evaluated.
     """
     figures = read_figures()
     for folder in options.add:
@@ -342,7 +343,7 @@ def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
-    define("add", list, [], "Runs to add, of wt2, ptb and shakespeare.", is_path=True)
+    define("add", list, [], "Runs to add, on wt2, ptb or shakespeare.", is_path=True)
     text = "Commit with which they were trained. [default: that of this folder]"
     define("commit", str, None, text)
     text = "What differs from the preset, in words. [default: nothing]"

@@ -1,10 +1,10 @@
-"""Speed of evaluation in sliding windows and with memory, where each token sees equally far back.
+"""Speed of evaluation with sliding windows and with memory, at equal attention lengths.
 
 python -m benchmarks.windows --plot docs/lab/speed.png
 
-The paper's table 9 compares them: a model without memory reads the whole window again for each
-new token (Al-Rfou et al. 2018), this one reads segments with cached keys and values. The last line
-says what a token of a long text costs: with the memory, as much as the first.
+Table 9 of the paper compares them: a model without memory reads the whole window again for each
+new token (Al-Rfou et al. 2018); this one reads segments with cached keys and values. The last line
+compares the last tokens of a long text with the first: with memory, they take equally long.
 """
 
 import sys
@@ -21,14 +21,14 @@ from txl_tf.config import AttentionSpan
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
 
-# The paper's ratios, on a GPU and with a model of another size, beside its attention lengths.
+# The paper's ratios by attention length, on a GPU and with a model of another size.
 PAPER = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}
 SHAPE = Shape(4, 128, 2, 512, 128, 0, 1, 27)
 DRAWN = SHAPES["bytes"]._replace(tgt_len=64, mem_len=640, batch_size=1)
 
 
 def measure_window(shape: Shape, window: int, seconds: float) -> float:
-    """Returns the tokens per second if each is predicted by reading a whole window."""
+    """Returns the tokens per second if each token is predicted by reading a whole window."""
     model = make_language_model(shape).model
     import tensorflow as tf
 
@@ -43,14 +43,14 @@ def measure_window(shape: Shape, window: int, seconds: float) -> float:
 
 
 def measure_growth(shape: Shape, n_tokens: int) -> float:
-    """Returns how many times as long the last tokens of a text take to draw as the first."""
+    """Returns how many times longer drawing the last tokens of a text takes than the first."""
     session = make_language_model(shape).start([np.zeros(1, np.int32)])
     session.draw(n_tokens)
     return session.speeds.first / session.speeds.last
 
 
 def measure_lengths(seconds: float) -> Iterator[dict[str, Any]]:
-    """Measures both ways at each attention length of the paper; yields a record for each."""
+    """Measures both methods at each attention length of the paper; yields a record for each."""
     for length in PAPER:
         with_memory = SHAPE._replace(mem_len=length)
         speeds = {
@@ -62,7 +62,7 @@ def measure_lengths(seconds: float) -> Iterator[dict[str, Any]]:
 
 
 def draw_speeds(records: list[dict[str, Any]], target: str) -> None:
-    """Draws tokens per second of both ways, and their ratio beside the paper's."""
+    """Draws the tokens per second of both methods, and their ratio next to the paper's."""
     from matplotlib.figure import Figure
 
     lengths = [record["attention_length"] for record in records]
@@ -84,7 +84,7 @@ def draw_speeds(records: list[dict[str, Any]], target: str) -> None:
 
 
 def compare(options: flags.FlagValues) -> None:
-    """Measures both ways, prints a table, and draws it if wanted."""
+    """Measures both methods, prints a table, and draws it if requested."""
     records = list(measure_lengths(options.seconds))
     header = ("attention length", "windows, tokens/s", "memory, tokens/s", "ratio", "paper")
     rows = (

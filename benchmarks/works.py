@@ -1,4 +1,4 @@
-"""The models and batches that benchmarks measure, and how reading and drawing are measured."""
+"""The models and batches that benchmarks measure, and how reading and generation are measured."""
 
 import multiprocessing
 import os
@@ -40,7 +40,7 @@ SHAPES = {
 
 
 def make_config(shape: Shape, dropout: float) -> ModelConfig:
-    """Returns the model of a shape; `dropout` is the rate of the attention weights, too."""
+    """Returns the model of a shape; `dropout` is also the rate of the attention weights."""
     return ModelConfig(
         **{name: getattr(shape, name) for name in ("n_token", "n_layer", "d_model", "n_head")},
         d_embed=shape.d_model,
@@ -55,11 +55,11 @@ def make_config(shape: Shape, dropout: float) -> ModelConfig:
 
 
 def draw_ids(n_token: int, law: str, size: int | tuple[int, ...]) -> np.ndarray:
-    """Returns ids, int32, the same ones at every call.
+    """Returns random ids, int32, which are the same in every call.
 
     Args:
         n_token: The size of the vocabulary.
-        law: "uniform", or "zipf": id k comes in proportion to 1 / (k + 1).
+        law: "uniform", or "zipf": the frequency of id k is proportional to 1 / (k + 1).
         size: Their number, or the shape of the array.
     """
     generator = np.random.default_rng(0)
@@ -70,7 +70,7 @@ def draw_ids(n_token: int, law: str, size: int | tuple[int, ...]) -> np.ndarray:
 
 
 def make_language_model(shape: Shape, precision: str = "float32") -> Any:
-    """Returns a `LanguageModel` with random weights, whose kernels have one of `KERNEL_DTYPES`."""
+    """Returns a `LanguageModel` with random weights and kernels in one of `KERNEL_DTYPES`."""
     from txl_tf import LanguageModel, TransformerXL
 
     evaluation = EvalConfig(tgt_len=shape.tgt_len, mem_len=shape.mem_len, same_length=True)
@@ -100,14 +100,14 @@ def measure_drawing(shape: Shape, precision: str, seconds: float) -> float:
 
 
 def measure_apart(function: Any, *arguments: Any) -> Any:
-    """Returns the result of a function that runs in a new process."""
+    """Runs a function in a new process and returns its result."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         return pool.submit(function, *arguments).result()
 
 
 def measure_machine(seconds: float = 1.0) -> dict[str, float]:
-    """Returns the peaks of the machine: FLOP/s of large products, and bytes/s of a copy."""
+    """Returns the peak speeds of the machine: FLOP/s of large products, and bytes/s of a copy."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow as tf
 

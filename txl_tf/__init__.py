@@ -1,8 +1,8 @@
 """Transformer-XL (Dai et al. 2019) in TensorFlow 2 and Keras: language models with memory.
 
-Submodules are imported when they are first used; `__init__.pyi` has their names for type checkers.
-Configs, presets and data need no backend of Keras; the model, its layers and `CausalLM` need
-TensorFlow or JAX; all else needs TensorFlow.
+Submodules are imported on first use; `__init__.pyi` lists their names for type checkers. Configs,
+presets and data need no Keras backend; the model, its layers and `CausalLM` need TensorFlow or JAX;
+everything else needs TensorFlow.
 """
 
 import importlib

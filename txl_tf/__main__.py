@@ -43,7 +43,7 @@ def _show_programs(options: flags.FlagValues) -> None:
 
 
 def list_programs() -> str:
-    """Returns the programs by group, each with the first sentence of its module."""
+    """Returns the programs by group, each with the first line of its docstring."""
     lines = []
     for group, commands in GROUPS.items():
         lines += [f"{group}:", *(f"  {name:<16}{_describe(name)}" for name in commands), ""]

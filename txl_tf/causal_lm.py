@@ -1,4 +1,4 @@
-"""A Transformer-XL as Keras users know models: `compile`, `fit`, `evaluate`, and files."""
+"""A Transformer-XL with the interface of Keras: `compile`, `fit`, `evaluate`, and saving."""
 
 import contextlib
 import dataclasses
@@ -33,14 +33,14 @@ _BY_RUN = "lm.to_run(RUN); txl_tf.load(RUN)"
 
 
 class Bits(keras.metrics.Mean):
-    """The mean loss in bits, of losses in nats."""
+    """The mean of losses in nats, converted to bits."""
 
     def result(self) -> Any:
         return super().result() / math.log(2)
 
 
 class Perplexity(keras.metrics.Mean):
-    """The exponential of the mean loss, of losses in nats."""
+    """The exponential of the mean of losses in nats."""
 
     def result(self) -> Any:
         return ops.exp(super().result())
@@ -48,27 +48,27 @@ class Perplexity(keras.metrics.Mean):
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class CausalLM(keras.Model):
-    """A language model for `fit`, whose memory is carried from batch to batch.
+    """A language model for `fit` that carries its memory from batch to batch.
 
     `from txl_tf import CausalLM` also lets `keras.saving.load_model` read its files.
 
     The memory is part of the state of the model, like the state of
-    `keras.layers.LSTM(stateful=True)`. So row b of a batch must continue where row b of the batch
-    before ended: `Segments` makes such batches. Training has a memory, which goes on from epoch to
-    epoch; evaluation and prediction have another one, which is empty when `evaluate` or `predict`
-    begins. No gradient flows into the memory.
+    `keras.layers.LSTM(stateful=True)`. Row b of a batch must therefore continue where row b of the
+    previous batch ended; `Segments` makes such batches. The memory of training is carried from
+    epoch to epoch. Evaluation and prediction use a separate memory, which is empty when `evaluate`
+    or `predict` begins. No gradient flows into the memory.
 
-    The loss is -log p of each target, times its sample weight, as a mean over all B * T entries.
-    The metrics are `nats`, `bits` and `perplexity` of a token: sums over the epoch, divided once.
-    So `val_loss`, which callbacks watch, is `val_nats` times the share of entries that are no
-    padding. The (B, T, V) probabilities of all tokens are never stored, except by `predict`.
+    The loss is the mean, over all B * T entries, of -log p of the target times its sample weight.
+    The metrics `nats`, `bits` and `perplexity` are per token: total loss over total weight of the
+    epoch. `val_loss`, which callbacks monitor, is therefore `val_nats` times the fraction of
+    entries that are not padding. Only `predict` stores the (B, T, V) probabilities of all tokens.
 
-    It runs on TensorFlow and on JAX. To score and generate texts, to quantize or to export, write a
+    It runs on TensorFlow and on JAX. To score or generate texts, to quantize or to export, write a
     run with `to_run`, and load it with `txl_tf.load`.
 
     Args:
-        config: The `ModelConfig`, or a `TransformerXL` to train on.
-        batch_size: Number of rows B of a batch, over all replicas.
+        config: The `ModelConfig`, or an existing `TransformerXL` to train further.
+        batch_size: Number of rows B in a batch, over all replicas.
         span: The `AttentionSpan` in training; `None` for that of `TrainConfig`.
         eval_batch_size: Number of rows in evaluations; `None` for `batch_size`.
         eval_span: The `AttentionSpan` in evaluations; `None` for `span`.
@@ -76,9 +76,9 @@ class CausalLM(keras.Model):
         remat: Whether to use gradient checkpointing; see `TransformerXL`.
 
     Call arguments:
-        inputs: ids (B, T) integers in [0, V); or a dict of `ids` and `document_starts` (B, T) bool,
-            true where a token begins a document, which sees nothing before it.
-        training: Whether to apply dropout, and to use the memory of training.
+        inputs: The ids, (B, T) integers in [0, V); or a dict of `ids` and `document_starts`,
+            (B, T) bool, true where a token begins a document, which sees nothing before it.
+        training: Whether to apply dropout and use the memory of training.
 
     Returns:
         The last hidden states, (B, T, D), for `backbone.nll` and `backbone.log_probs`. `predict`
@@ -114,7 +114,7 @@ class CausalLM(keras.Model):
         check_integer("batch_size", batch_size, 1)
         if isinstance(config, TransformerXL):
             if seed is not None or remat or "dtype" in kwargs:
-                raise UserError("`seed`, `remat` and `dtype` are those of the TransformerXL")
+                raise UserError("`seed`, `remat` and `dtype` must be set in the TransformerXL")
             super().__init__(name=name, dtype=config.dtype_policy, **kwargs)
             self.backbone = config
         else:
@@ -127,8 +127,8 @@ class CausalLM(keras.Model):
         self._memory = self._make_memory("memory", self.batch_size, self.span)
         self._eval_memory = self._make_memory("eval_memory", self.eval_batch_size, self.eval_span)
         counter = {"initializer": "zeros", "shape": (), "dtype": "int32", "trainable": False}
-        # The segments read in training, and how many of them before the epoch that
-        # `BackupAndRestore` saves.
+        # The number of segments read in training, and how many of them were read before the epoch
+        # that `BackupAndRestore` saves.
         self.n_read = keras.Variable(**counter, name="n_read", aggregation="only_first_replica")
         self.n_before = keras.Variable(**counter, name="n_before", aggregation="only_first_replica")
         self._token_losses = [
@@ -140,7 +140,7 @@ class CausalLM(keras.Model):
         self.built = True
 
     def _make_memory(self, name: str, batch_size: int, span: AttentionSpan) -> list[keras.Variable]:
-        """Returns an empty memory in variables, of which each replica has its own rows."""
+        """Returns an empty memory as variables; each replica holds its own rows."""
         _, n_replicas = find_replica()
         if batch_size % n_replicas:
             raise UserError(
@@ -165,12 +165,12 @@ class CausalLM(keras.Model):
         batch_size: int | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Returns a new model with the sizes, batches and spans of a preset.
+        """Returns a new model with the size, batch sizes and attention spans of a preset.
 
         Args:
             preset: The name of a preset, such as "demo".
             n_token: V, the size of the vocabulary; `None` for that of the preset.
-            batch_size: B in training; `None` for that of the preset.
+            batch_size: The batch size B in training; `None` for that of the preset.
             **kwargs: Other arguments of the constructor.
         """
         settings = presets.get(preset)
@@ -191,13 +191,13 @@ class CausalLM(keras.Model):
     ) -> Self:
         """Returns a model with the weights of a run, and an empty memory.
 
-        On JAX, only weights in a file `model.safetensors` can be read, as `to_run` and
-        `LanguageModel.save(..., safetensors="float32")` write them.
+        On JAX, only weights in a file `model.safetensors` can be read; `to_run` and
+        `LanguageModel.save(..., safetensors="float32")` write such files.
 
         Args:
             run: The run folder, or "pydoc", a small model that comes with the package.
             checkpoint: Which weights to read; see `txl_tf.load`.
-            batch_size: B in training; `None` for that of the run.
+            batch_size: The batch size B in training; `None` for that of the run.
             **kwargs: Other arguments of the constructor.
         """
         folder = find_pretrained(os.fspath(run))
@@ -221,12 +221,13 @@ class CausalLM(keras.Model):
         vocabulary: Vocabulary | None = None,
         evaluation: EvalConfig | None = None,
     ) -> None:
-        """Writes the weights as a run, which `txl_tf.load` and all programs read.
+        """Writes the weights as a run, which `txl_tf.load` and all programs can read.
 
         Args:
             folder: A folder on this machine, which must be new or empty.
-            vocabulary: The vocabulary of the ids; `None` if only ids are known.
-            evaluation: How the run is evaluated; `None` for `eval_span` and `eval_batch_size`.
+            vocabulary: The vocabulary of the ids; `None` if there is none.
+            evaluation: The evaluation config of the run; `None` for one with `eval_span` and
+                `eval_batch_size`.
 
         Raises:
             UserError: If the folder is not empty or cannot be written.
@@ -249,7 +250,8 @@ class CausalLM(keras.Model):
             training: A `TrainConfig`, or the name of a preset.
 
         Raises:
-            UserError: If the config has settings that `fit` cannot follow; it names them.
+            UserError: If `fit` does not support some settings of the config. The message names
+                them.
         """
         if isinstance(training, str):
             training = presets.get(training).training
@@ -264,10 +266,10 @@ class CausalLM(keras.Model):
         loss_weights: None = None,
         **kwargs: Any,
     ) -> None:
-        """Chooses the optimizer; the loss and the metrics are those of the model.
+        """Sets the optimizer; the model defines its own loss and metrics.
 
         Args:
-            optimizer: An optimizer of Keras, or what `make_optimizer` returns.
+            optimizer: A Keras optimizer, such as one from `make_optimizer`.
             loss: Must be `None`.
             metrics: Must be `None`.
             weighted_metrics: Must be `None`.
@@ -282,7 +284,7 @@ class CausalLM(keras.Model):
         super().compile(optimizer=optimizer, **kwargs)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
-        # Keras does not call a `compile` that a class defines itself.
+        # Keras does not call a `compile` that a subclass overrides.
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
@@ -298,24 +300,25 @@ class CausalLM(keras.Model):
         shuffle: bool = False,
         **kwargs: Any,
     ) -> keras.callbacks.History:
-        """Trains the model; see `keras.Model.fit`, whose other arguments it takes.
+        """Trains the model, like `keras.Model.fit`.
 
-        With `keras.callbacks.BackupAndRestore(..., save_freq=N)`, a run on `Segments` that was
-        killed within an epoch goes on with the next segment and with its memory.
+        With `keras.callbacks.BackupAndRestore(..., save_freq=N)`, training on `Segments` that was
+        killed within an epoch continues at the next segment, with its memory.
 
         Args:
-            x: `Segments`, or others in the same order: a PyDataset, a `tf.data.Dataset`, or arrays
-                with `y`, whose rows i B to (i + 1) B are batch i.
+            x: `Segments`, or other data in the same order: a `keras.utils.PyDataset`, a
+                `tf.data.Dataset`, or an array (with `y`) in which rows i B to (i + 1) B are batch
+                i.
             y: The targets, if `x` is an array.
-            batch_size: Must be that of the model, if it is given.
+            batch_size: If given, must be that of the model.
             epochs: The number of epochs.
-            verbose: What is printed.
-            callbacks: Callbacks of Keras.
-            shuffle: Must be false, unlike that of Keras.
+            verbose: How much is printed; see `keras.Model.fit`.
+            callbacks: Keras callbacks.
+            shuffle: Must be `False`, which, unlike in Keras, is the default.
             **kwargs: Other arguments of `keras.Model.fit`.
 
         Raises:
-            UserError: If the data are shuffled, or the batches have another size.
+            UserError: If `shuffle` or `validation_split` is given, or batches have another size.
         """
         if shuffle or kwargs.get("validation_split"):
             raise UserError(f"`fit` takes neither `shuffle` nor `validation_split`: {LANES}")
@@ -332,7 +335,7 @@ class CausalLM(keras.Model):
         backups = [x for x in callbacks if isinstance(x, keras.callbacks.BackupAndRestore)]
         if not backups:
             return super().fit(x, y, callbacks=callbacks, shuffle=False, **kwargs)
-        # A run that is restored may begin in the middle of an epoch.
+        # A restored run may begin in the middle of an epoch.
         self.n_before.assign(read_count(self.n_read))
         segments = x if isinstance(x, Segments) and not kwargs.get("steps_per_epoch") else None
         resume = Resume(segments, backups, kwargs.get("initial_epoch", 0))
@@ -343,7 +346,7 @@ class CausalLM(keras.Model):
                     warnings.filterwarnings("ignore", "Your input ran out of data", UserWarning)
                 return super().fit(x, y, callbacks=callbacks, shuffle=False, **kwargs)
         finally:
-            self._initial_epoch = None  # otherwise Keras begins the next `fit` there, too
+            self._initial_epoch = None  # otherwise Keras would start the next `fit` there, too
             if segments is not None:
                 segments.first = 0
 
@@ -352,7 +355,7 @@ class CausalLM(keras.Model):
     ) -> Any:
         """Evaluates the model, starting with an empty memory; see `keras.Model.evaluate`.
 
-        `nats`, `bits` and `perplexity` are means over the tokens; `loss` is one over the batches.
+        `nats`, `bits` and `perplexity` are means over tokens; `loss` is a mean over batches.
         """
         batch_size = check_batches(x, batch_size, self.eval_batch_size)
         self._clear(self._eval_memory)
@@ -361,8 +364,8 @@ class CausalLM(keras.Model):
     def predict(self, x: Any, batch_size: int | None = None, **kwargs: Any) -> Any:
         """Returns log p of every next token in nats, (n, T, V) float32.
 
-        It starts with an empty memory. Batch i has the rows i B to (i + 1) B of the result; see
-        `keras.Model.predict`.
+        It starts with an empty memory. Rows i B to (i + 1) B of the result are those of batch i;
+        see `keras.Model.predict`.
         """
         batch_size = check_batches(x, batch_size, self.eval_batch_size)
         self._clear(self._eval_memory)
@@ -376,7 +379,7 @@ class CausalLM(keras.Model):
 
     @contextlib.contextmanager
     def _predicting(self) -> Iterator[None]:
-        """Lets `call` return log-probabilities, while Keras traces it."""
+        """Makes `call` return log-probabilities while Keras traces it."""
         self._predicts = True
         try:
             yield
@@ -429,8 +432,8 @@ class CausalLM(keras.Model):
         # Keras adds the gradients of the replicas.
         return ops.mean(nats * weights) / find_replica()[1]
 
-    export = refuse(f"`export` of a `{{}}` is that of its run: {_BY_RUN}.export(FOLDER)")
-    quantize = refuse(f"`quantize` of a `{{}}` is that of its run: {_BY_RUN}.quantize('int8')")
+    export = refuse(f"a `{{}}` must be exported as a run: {_BY_RUN}.export(FOLDER)")
+    quantize = refuse(f"a `{{}}` must be quantized as a run: {_BY_RUN}.quantize('int8')")
 
     def get_weights(self) -> list[np.ndarray]:
         # Each replica has its own rows of the memory.
@@ -497,10 +500,7 @@ def _list_spans(
 
 
 def _fix_shape(name: str, x: Any, shape: tuple[int | None, ...]) -> Any:
-    """Returns a tensor (B, T) with a shape that is known when a function is traced.
-
-    A size of `shape` that is `None` may be any.
-    """
+    """Returns a tensor (B, T) with a static shape; `None` in `shape` stands for any size."""
     pairs = list(zip(x.shape, shape, strict=False))
     if len(x.shape) != 2 or any(None not in pair and pair[0] != pair[1] for pair in pairs):
         wanted = f"({shape[0]}, {shape[1] or 'T'})"

@@ -1,4 +1,4 @@
-"""Errors that end a program with one line instead of a traceback, and how others become such."""
+"""Errors that end a program with one line instead of a traceback, and functions that raise them."""
 
 import contextlib
 import math
@@ -10,17 +10,17 @@ from typing import Any
 
 
 class UserError(ValueError):
-    """Wrong input, with a message that says what was expected and what was received."""
+    """Invalid input; the message says what was expected and what was received."""
 
 
 class StorageError(UserError, OSError):
-    """A failure of the storage: an `OSError` whose message is for the user, as it is."""
+    """A storage failure: an `OSError` whose message is written for the user."""
 
 
 class StoppedError(Exception):
-    """A run that was asked to stop, after it has saved its state if there is any.
+    """Raised when a run was asked to stop and has saved its state, if it has any.
 
-    Started again, it continues.
+    The run continues when it is started again.
 
     Args:
         message: The reason, and the step of the checkpoint if one was saved.
@@ -33,10 +33,10 @@ class StoppedError(Exception):
 
 
 def explain(error: BaseException) -> str:
-    """Returns the reason of an error of the system or of a library, on one line.
+    """Returns the reason for a system or library error, on one line.
 
-    It is the text of an `OSError` without number and path, the byte that is not UTF-8, or else the
-    first line of the message without TensorFlow's notes to its developers.
+    For an `OSError`, this is its text without number and path; for a `UnicodeDecodeError`, the
+    invalid byte; otherwise, the first line of the message without TensorFlow's internal notes.
 
     >>> explain(ValueError("{{function_node f}} disk full [Op:SaveV2]"))
     'disk full'
@@ -55,12 +55,12 @@ def explain(error: BaseException) -> str:
 
 
 def convert_encoding(encoding: str = "LATIN1") -> str:
-    """Returns how to convert a text to UTF-8, for messages."""
+    """Returns a hint on how to convert a text to UTF-8, for error messages."""
     return f"if it is in {encoding}, iconv -f {encoding} -t UTF-8 converts it"
 
 
 def check_integer(name: str, value: Any, lowest: int, highest: int | None = None) -> None:
-    """Checks that an argument is an integer between bounds, both included.
+    """Checks that an argument is an integer within inclusive bounds.
 
     >>> check_integer("batch_size", 3, 1)
     """
@@ -72,7 +72,7 @@ def check_integer(name: str, value: Any, lowest: int, highest: int | None = None
 
 
 def name_install_command(extra: str) -> str:
-    """Returns the command that installs an optional extra, in a checkout or beside a wheel.
+    """Returns the command that installs an optional extra, for a checkout or an installed wheel.
 
     >>> name_install_command("hub")
     "pip install -e '.[hub]'"
@@ -84,7 +84,7 @@ def name_install_command(extra: str) -> str:
 
 @contextlib.contextmanager
 def require_extra(extra: str, feature: str) -> Iterator[None]:
-    """Re-raises the error of importing a missing package as a `UserError` that names the extra."""
+    """Turns the import error of a missing package into a `UserError` that names the extra."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -102,7 +102,7 @@ def explain_errors(
 ) -> Iterator[None]:
     """Re-raises errors of some kinds as a `UserError` that names the fault and its reason.
 
-    A `UserError` passes unless its class is one of these kinds.
+    A `UserError` passes unchanged unless `UserError` itself is one of these kinds.
     """
     try:
         yield

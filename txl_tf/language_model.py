@@ -41,7 +41,7 @@ from txl_tf.scoring.metrics import Score, explain_unknown
 from txl_tf.scoring.scorer import SCORING_BATCH_SIZE, Scorer, TextScorer
 from txl_tf.scoring.text_scores import TextScore, TextTotals
 
-_MOST_KEPT = 8  # scorers, and generators, of the settings that were used last
+_MOST_KEPT = 8  # scorers and generators kept, for the most recently used settings
 
 
 class LanguageModel:
@@ -51,16 +51,16 @@ class LanguageModel:
 
     Args:
         model: The model.
-        vocabulary: The vocabulary; `None` if only ids can be used.
+        vocabulary: The vocabulary; `None` if the model takes only ids.
         evaluation: The segment length and the attention span.
         records_dir: The folder of the records to evaluate on; `None` if there is none.
         dataset: The name of the data set that the model was trained on.
         training: The training config.
-        step: The number of training steps; 0 if it is not known.
+        step: The number of training steps; 0 if unknown.
         run: The run folder that the model was loaded from; `None` if there is none.
-        checkpoint: The path of the checkpoint in it.
-        is_averaged: Whether the weights are the averaged ones of the checkpoint.
-        records: Open records to evaluate on, instead of those in `records_dir`.
+        checkpoint: The path of the checkpoint in that folder.
+        is_averaged: Whether the weights are the averaged weights of the checkpoint.
+        records: Opened records to evaluate on, instead of those in `records_dir`.
     """
 
     def __init__(
@@ -104,22 +104,23 @@ class LanguageModel:
         """Loads a run.
 
         Args:
-            path: The run folder, written by training or by an import; or a model on the Hugging
-                Face Hub, "hf://user/model" or "hf://user/model@revision", which is downloaded, or
-                a folder with its files; or "pydoc", a small model that comes with the package.
-            checkpoint: "newest"; "best", the one with the lowest loss in the evaluations during
-                training; a step; a name in the run folder; or a path. `None` stands for the newest,
-                and prints a line if an older one was better.
+            path: A run folder, written by training or by an import; a model on the Hugging Face
+                Hub, "hf://user/model" or "hf://user/model@revision", which is downloaded; a folder
+                with the files of such a model; or "pydoc", a small model that comes with the
+                package.
+            checkpoint: "newest"; "best", the one with the lowest evaluation loss during training;
+                a step; a name in the run folder; or a path. `None` loads the newest, and prints a
+                line if an older one was better.
             use_ema: Whether to use the averaged weights if the checkpoint has any.
             precision: The dtype of the kernels: "float32", or one that `quantize` takes.
 
         Raises:
-            UserError: If there is no run, it cannot be read, or there is no such precision.
+            UserError: If the run does not exist or cannot be read, or `precision` is unknown.
         """
         return open_run(path, checkpoint=checkpoint, use_ema=use_ema, precision=precision)
 
     def load_checkpoint(self, checkpoint: str | int | None = None, *, use_ema: bool = True) -> None:
-        """Replaces the weights by those of a checkpoint of the same run, chosen as by `load`.
+        """Replaces the weights with those of a checkpoint of the same run, chosen as in `load`.
 
         Raises:
             UserError: If the model has no run folder or is quantized, or the checkpoint cannot be
@@ -128,7 +129,7 @@ class LanguageModel:
         if self.run is None:
             raise UserError("`load_checkpoint` needs a run folder, and the model has none")
         if get_kernel_dtype(self.model) != "float32":
-            raise UserError("a quantized model cannot load a checkpoint: load the run anew")
+            raise UserError("a quantized model cannot load a checkpoint: load the run again")
         self.checkpoint, self.is_averaged = load_choice(
             self.model, self.run, checkpoint, use_ema=use_ema
         )
@@ -144,7 +145,7 @@ class LanguageModel:
         return f"<LanguageModel: {self.describe()}>"
 
     def describe(self) -> str:
-        """Returns the run, the model's size, its vocabulary and its span on one line."""
+        """Returns one line with the run, the model's size, its vocabulary and its span."""
         config, span, vocabulary = self.config, self.span, self.vocabulary
         kernel_dtype = get_kernel_dtype(self.model)
         facts = [
@@ -167,16 +168,17 @@ class LanguageModel:
         """Stores the kernels and tables in fewer bits (weight-only quantization), in place.
 
         The model then takes less memory, generates faster where reading the weights takes most of
-        the time, and exports smaller SavedModels, at a small loss: docs/generating.md has figures.
-        It can no longer be saved as a run. For up to four texts at once, the inputs of products are
-        rounded to bfloat16; for more they are not, so the same seed may give another text.
+        the time, and exports smaller SavedModels, but is slightly less accurate; see
+        docs/generating.md for figures. It can no longer be saved as a run. When it generates up to
+        four texts at once, the inputs of matrix products are rounded to bfloat16; for more texts
+        they are not, so the same seed may give a different text.
 
         Args:
-            dtype: "int8", with a scale for each output; or "bfloat16", in which texts are also
-                read.
+            dtype: "int8", with a scale for each output; or "bfloat16", which is then also the
+                compute dtype for reading texts.
 
         Raises:
-            UserError: If there is no such dtype, or the model is quantized already.
+            UserError: If `dtype` is unknown, or the model is already quantized.
         """
         check_transformer(self.config, "quantization")
         self.model = quantize(self.model, dtype)
@@ -184,19 +186,19 @@ class LanguageModel:
         self._scorers.clear()
 
     def save(self, folder: str | os.PathLike[str], *, safetensors: str | None = None) -> None:
-        """Writes a run folder with only the weights, completely or not at all.
+        """Writes a run folder without training state, completely or not at all.
 
-        The folder can be moved, and loaded with `load`.
+        The folder can be moved; `load` reads it.
 
         Args:
             folder: A folder on this machine, which must be new or empty.
-            safetensors: "float32" or "float16": write the weights as safetensors in this dtype,
-                beside config and vocabulary, as on the Hugging Face Hub. `None` for a checkpoint of
-                TensorFlow.
+            safetensors: "float32" or "float16" to write the weights as safetensors in this dtype,
+                next to the config and the vocabulary, as on the Hugging Face Hub. `None` to write a
+                TensorFlow checkpoint.
 
         Raises:
             UserError: If the folder is not empty or cannot be written, the model is quantized, or
-                there is no such dtype.
+                `safetensors` is another dtype.
         """
         save_run(self, folder, safetensors=safetensors)
 
@@ -210,31 +212,31 @@ class LanguageModel:
         tgt_len: int | None = None,
         mask_empty_memory: bool = True,
     ) -> tuple[str, ...]:
-        """Writes the model for processes without txl_tf.
+        """Exports the model for use without txl_tf.
 
         A SavedModel scores and generates in any process with TensorFlow. All formats score like
-        `score`, with the softmax temperature of the evaluation config.
+        `score`, at the softmax temperature of the evaluation config.
 
         Args:
             folder: A folder on this machine, which must be new or empty.
-            format: "saved_model"; or "litert" or "onnx", of a function that reads the next tokens,
-                described in docs/onnx-litert.md.
-            precision: The dtype of kernels and tables: of a SavedModel that of the model or `None`,
-                see `quantize`; otherwise "float32", the default, "float16" or "int8".
-            batch_size: Number of texts to read at once; more texts need more memory. `None` for 8
-                in a SavedModel, otherwise 1.
-            tgt_len: Segment length; `None` for that of the evaluation config in a SavedModel,
+            format: "saved_model", "litert" or "onnx". The last two hold one function, which reads
+                the next tokens; see docs/onnx-litert.md.
+            precision: The dtype of kernels and tables. For a SavedModel, the model's own (see
+                `quantize`) or `None`; otherwise "float32" (the default), "float16" or "int8".
+            batch_size: Number of texts to read at once; more texts need more memory. `None` means
+                8 for a SavedModel, otherwise 1.
+            tgt_len: Segment length. `None` means that of the evaluation config for a SavedModel,
                 otherwise 1.
             mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019
                 release attends to them as zeros.
 
         Returns:
-            The names of the signatures, described in docs/savedmodel.md. Without a vocabulary they
-            take only ids. Of the other formats, the names of the files.
+            For a SavedModel, the names of its signatures, described in docs/savedmodel.md; without
+            a vocabulary, they take only ids. For the other formats, the names of the files.
 
         Raises:
-            UserError: If an argument is out of its range or has no effect, the format cannot hold
-                the model, or the folder is not empty or cannot be written. Nothing is left behind.
+            UserError: If an argument is out of range or has no effect, the format does not support
+                the model, or the folder is not empty or cannot be written. No file is left behind.
         """
         return export(
             self,
@@ -260,7 +262,7 @@ class LanguageModel:
 
     @property
     def records(self) -> Records | None:
-        """The records to evaluate on, those of `open_run` or of the run; `None` without any."""
+        """The records to evaluate on: those given, or those of the run; `None` without any."""
         if self._records is not None:
             return self._records
         folder = self._records_dir or (self.run and name_records(self.run))
@@ -277,9 +279,9 @@ class LanguageModel:
         jit: str = "auto",
         dynamic: DynamicConfig | bool = False,
     ) -> list[TextScore]:
-        r"""Scores texts: all tokens of each except the first, which has no context.
+        r"""Scores all tokens of each text except the first, which has no context.
 
-        The score of a text does not depend on the other texts. To score first tokens, too, give a
+        The score of a text does not depend on the other texts. To score first tokens too, pass a
         prefix: with `prefix="\n"`, each text is read as the beginning of a line (if a line break is
         a symbol of the vocabulary). A warning reports unknown tokens.
 
@@ -288,23 +290,23 @@ class LanguageModel:
             prefix: Text or ids to read before each text. It is encoded by itself and not scored.
             mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019
                 release attends to them as zeros; see docs/scoring.md.
-            carry_memory: Whether to read the texts as one, with memory from each to the next. All
-                tokens except the very first are then scored, and the prefix is read only once.
-            batch_size: Largest number of texts to read at once.
+            carry_memory: Whether to read the texts as one, carrying the memory from each to the
+                next. Then only the very first token is not scored, and the prefix is read once.
+            batch_size: Maximum number of texts to read at once.
             jit: How much of the step XLA compiles, once for each shape: "whole", "chains", "none"
                 or "auto"; see `txl_tf.models.compilation`.
-            dynamic: Dynamic evaluation, for long texts: after each segment the weights make a step
-                on it. Each text (with `carry_memory`, the first) begins with the weights of
-                the model, which are not changed. `True` for the defaults of `DynamicConfig`. The
-                texts are read one at a time.
+            dynamic: Dynamic evaluation, for long texts: after each segment, the weights take a
+                training step on it. Each text (with `carry_memory`, only the first) starts from the
+                model's weights, which are not changed. The texts are read one at a time. `True`
+                means the defaults of `DynamicConfig`.
 
         Returns:
             The score of each text, with the losses of its tokens.
 
         Raises:
             UserError: If a text contains a symbol that the vocabulary cannot encode, or an id is
-                out of range; if the model is quantized and `dynamic` is given, or its rule needs
-                the run's training split and there is none, or the weights diverge.
+                out of range. With `dynamic`, also if the model is quantized, the rule needs the
+                run's training split and there is none, or the weights diverge.
         """
         if isinstance(texts, str | bytes):
             raise UserError("`texts` must be a list of texts. Received: one text")
@@ -333,18 +335,20 @@ class LanguageModel:
     ) -> Score:
         """Scores a split of records with the run's evaluation config, like `txl evaluate`.
 
-        Each lane first reads the text before it without scoring it; see docs/evaluation.md.
+        Each lane (row of the batch) first reads the text before it without scoring it; see
+        docs/evaluation.md.
 
         Args:
             split: The name of the split.
             data_dir: The folder of the records; `None` for those of the run.
-            dynamic: Dynamic evaluation, in one lane: after each segment the weights make a step on
-                it. The model is not changed. `True` for the defaults of `DynamicConfig`.
+            dynamic: Dynamic evaluation, in one lane: after each segment, the weights take a
+                training step on it. The model is not changed. `True` means the defaults of
+                `DynamicConfig`.
 
         Raises:
-            UserError: If there are no records, or they do not fit the model; if the model is
-                quantized and `dynamic` is given, or its rule needs a training split and the
-                records have none.
+            UserError: If there are no records, or they do not fit the model. With `dynamic`, also
+                if the model is quantized, or the rule needs a training split and the records have
+                none.
         """
         records = open_records(data_dir) if data_dir else self.records
         if records is None:
@@ -369,13 +373,13 @@ class LanguageModel:
         dynamic: DynamicConfig | None = None,
         jit: str = "auto",
     ) -> Evaluator:
-        """Returns an evaluator of the model, for more than `evaluate` does.
+        """Returns an evaluator of the model, for uses that `evaluate` does not cover.
 
         Args:
             records: The records, whose vocabulary determines the unit of the scores; `None` for the
                 vocabulary of the model. A rule of dynamic evaluation may need their training split.
-            evaluation: Lanes, segment and span; `None` for those of the model.
-            dynamic: Dynamic evaluation: the rule by which the weights learn.
+            evaluation: The lanes, segment length and span; `None` for those of the model.
+            dynamic: How the weights learn in dynamic evaluation; `None` for static evaluation.
             jit: How much of the step XLA compiles; see `txl_tf.models.compilation`.
         """
         evaluation, reader = evaluation or self.evaluation, None
@@ -403,7 +407,8 @@ class LanguageModel:
                 `banned` and `stops`; see `txl_tf.generation.sampling.SamplingOptions`.
 
         Returns:
-            The text added to the prompt, or ids (n,) int32 if the prompt is ids; a list for a list.
+            The text added to the prompt, or ids (n,) int32 if the prompt is ids. A list of these
+            for a list of prompts.
 
         Raises:
             UserError: If a prompt is empty or contains a symbol that the vocabulary cannot encode,
@@ -426,7 +431,7 @@ class LanguageModel:
         mask_empty_memory: bool = True,
         **options: Unpack[SamplingOptions],
     ) -> Iterator[str]:
-        """Returns an iterator over the text of `generate`, which yields it while it is generated.
+        """Returns an iterator that yields the text of `generate` while it is generated.
 
         Raises:
             UserError: See `generate`.
@@ -463,7 +468,7 @@ class LanguageModel:
         return Session(generator, self.vocabulary, prompts, **options)
 
     def _choose_dynamic(self, dynamic: DynamicConfig | bool) -> DynamicConfig | None:
-        """Returns the settings of dynamic evaluation; `None` for a static one."""
+        """Returns the settings of dynamic evaluation; `None` for static evaluation."""
         if not isinstance(dynamic, DynamicConfig | bool | None):
             raise UserError(f"`dynamic` must be a DynamicConfig or a bool. Received: {dynamic!r}")
         config = DynamicConfig() if dynamic is True else dynamic or None
@@ -479,7 +484,7 @@ class LanguageModel:
         """Returns the scorer for the settings, which keeps its compiled steps."""
         key = (self.evaluation, dynamic, batch_size, mask_empty_memory, jit)
         if dynamic is not None and key not in self._scorers:
-            # Each has a copy of the weights: only the last one is held.
+            # Each dynamic scorer has a copy of the weights, so only the last one is kept.
             for other in [other for other in self._scorers if other[1] is not None]:
                 del self._scorers[other]
         return self._scorers.get_or_make(key, lambda: self._make_scorer(*key[1:]))
@@ -512,12 +517,12 @@ def open_run(
         checkpoint: The checkpoint.
         use_ema: Whether to use averaged weights.
         precision: The dtype of the kernels.
-        config: The config to read the run with, such as another evaluation; `None` for its own.
-        records: The records to evaluate on; `None` for those of the run, which are not opened yet.
-        split: The split of them that must exist and fit the model.
+        config: The config to use, for example with another evaluation; `None` for the run's own.
+        records: The records to evaluate on; `None` for those of the run, which are opened later.
+        split: The split that `records` must have, and that must fit the model.
 
     Raises:
-        UserError: If the run cannot be read as it is asked for, or the records do not fit it.
+        UserError: If the run cannot be read with these arguments, or the records do not fit it.
     """
     if precision not in KERNEL_DTYPES:
         rule = ", ".join(map(repr, KERNEL_DTYPES))

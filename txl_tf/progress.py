@@ -6,11 +6,11 @@ from typing import Any
 
 from tqdm import tqdm
 
-QUIET = "TXL_TF_QUIET"  # if this is in the environment, there are no bars
+QUIET = "TXL_TF_QUIET"  # the environment variable that hides the bars
 
 
 class Bar(tqdm):
-    """A progress bar on the standard error if that is a terminal, for a `with` block."""
+    """A progress bar on standard error, shown only in a terminal; for use in a `with` block."""
 
     def __init__(self, name: str, **options: Any):
         is_hidden = bool(os.environ.get(QUIET)) or not sys.stderr.isatty()

@@ -1,4 +1,4 @@
-"""Settings made before TensorFlow is imported: its messages, and the backend of Keras."""
+"""What happens before TensorFlow is imported: settings of its log, checks of the Keras backend."""
 
 import contextlib
 import importlib
@@ -11,17 +11,17 @@ from txl_tf.errors import UserError
 
 
 def hide_remarks() -> None:
-    """Has TensorFlow's C++ code show errors alone, unless `TF_CPP_MIN_LOG_LEVEL` says otherwise.
+    """Makes TensorFlow's C++ code log only errors, unless `TF_CPP_MIN_LOG_LEVEL` is set.
 
-    Lines that it writes before it reads the variable remain: a banner, oneDNN and missing GPUs.
+    What it logs before it reads the variable remains: a banner, and lines on oneDNN and GPUs.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def import_name(package: str, places: Mapping[str, str], name: str) -> Any:
-    """Returns a name of a package from the module that has it; for its `__getattr__`.
+    """Returns the value of a package's name from the module that defines it; for `__getattr__`.
 
-    So modules are imported when they are first used: programs read their flags before TensorFlow.
+    Modules are thus imported on first use: programs read their flags before importing TensorFlow.
 
     Raises:
         AttributeError: If `places` has no such name.
@@ -32,9 +32,9 @@ def import_name(package: str, places: Mapping[str, str], name: str) -> Any:
 
 
 def find_backend() -> tuple[str, str]:
-    """Returns the backend of Keras, and what names it; reads what Keras reads when it is imported.
+    """Returns the backend of Keras and the source of this setting, as Keras will read it.
 
-    Keras itself cannot be imported if the package of its backend is missing.
+    Importing Keras itself would fail if the package of its backend is missing.
     """
     if name := os.environ.get("KERAS_BACKEND"):
         return name, "the environment variable KERAS_BACKEND"
@@ -49,10 +49,10 @@ def find_backend() -> tuple[str, str]:
 
 
 def check_backend(*others: str) -> None:
-    """Checks that Keras computes with TensorFlow, or another backend, before either is imported.
+    """Checks that the backend of Keras is TensorFlow or one of `others`, before it is imported.
 
     Raises:
-        UserError: If it has another backend. The message says which names work with it.
+        UserError: If it is another backend. The message says what can be used with that.
     """
     name, source = find_backend()
     if name not in ("tensorflow", *others):

@@ -1,4 +1,4 @@
-"""More tokens than a trained vocabulary has."""
+"""Extends the vocabulary of a trained model."""
 
 import dataclasses
 import os
@@ -21,11 +21,11 @@ def extend_vocabulary(
 ) -> LanguageModel:
     """Adds symbols to the vocabulary of a trained model, which can then be fine-tuned on them.
 
-    The new symbols get the last ids, so no other id changes; with an adaptive softmax they belong
-    to the last bin, and the cutoffs stay. Their rows of the tables are the mean of the rows of that
-    bin, and their biases the mean of its biases less `bias_gap`. By Jensen's inequality a new
-    symbol of a bin of n then has at most the probability exp(-bias_gap) / n in that bin: with the
-    default, the old losses are the same up to the rounding of float32.
+    The new symbols get the last ids, so no other id changes; with an adaptive softmax they join the
+    last bin, and the cutoffs stay the same. Their table rows are the mean of the rows of that bin,
+    and their biases are the mean of its biases minus `bias_gap`. By Jensen's inequality, the
+    probability of a new symbol within a bin of n symbols is then at most exp(-bias_gap) / n: with
+    the default, the losses of old symbols change only by float32 rounding.
 
     >>> lm = extend_vocabulary("runs/books", ["Grüffelo", "Hildegunst"])  # doctest: +SKIP
     >>> lm.save("runs/books-and-more")  # doctest: +SKIP
@@ -33,16 +33,16 @@ def extend_vocabulary(
     Args:
         run: A run folder, an address on the Hugging Face Hub, or a model.
         symbols: The new symbols: words or characters, as the level of the vocabulary requires.
-            No text has a symbol with capitals if the vocabulary is in lower case.
-        bias_gap: By how much the biases of the new symbols are below the mean.
+            With a lower-case vocabulary, a symbol with capitals never occurs in a text.
+        bias_gap: How far the biases of the new symbols lie below the mean.
 
     Returns:
-        A new model without records: `save` makes a run of it, from whose checkpoint training
-        starts with `--warm_start_path`, on records with its vocabulary (`--vocab_file`).
+        A new model without records. To fine-tune it, write it as a run with `save`, prepare records
+        with its vocabulary (`--vocab_file`), and train from its checkpoint (`--warm_start_path`).
 
     Raises:
-        UserError: If there are no symbols, one is known or not allowed by the vocabulary, the level
-            is "subword", the model has no vocabulary, or it is quantized.
+        UserError: If `symbols` is empty, a symbol is already known or not allowed by the
+            vocabulary, its level is "subword", the model has no vocabulary, or it is quantized.
     """
     lm = run if isinstance(run, LanguageModel) else LanguageModel.load(run)
     vocabulary, n_old = lm.vocabulary, lm.config.n_token

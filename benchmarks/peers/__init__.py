@@ -1,1 +1,1 @@
-"""Speed of other people's code, on the works that `benchmarks.compare` measures."""
+"""The speed of other implementations, on the works that `benchmarks.compare` measures."""

@@ -3,8 +3,8 @@
 python -m venv nano && nano/bin/pip install torch
 nano/bin/python -m benchmarks.peers.nanogpt [--bfloat16] [--compile] WORK...
 
-A token sees at most the T tokens of its segment, where Transformer-XL sees M more. So only training
-of works without cutoffs has a counterpart. Dropout is .1; `--compile` is torch.compile.
+A token sees at most the T tokens of its segment, where Transformer-XL sees M more. Only training on
+works without cutoffs can be compared. Dropout is .1; `--compile` uses torch.compile.
 """
 
 import sys
@@ -38,7 +38,7 @@ class Block(nn.Module):
         )
 
     def forward(self, x: Any) -> Any:
-        """Returns hidden states (B, T, D) of such."""
+        """Maps hidden states (B, T, D) to hidden states (B, T, D)."""
         heads = self.qkv(self.norms[0](x)).unflatten(-1, (3, self.n_head, -1))  # (B, T, 3, N, H)
         query, key, value = heads.permute(2, 0, 3, 1, 4)
         read = functional.scaled_dot_product_attention(
@@ -67,7 +67,7 @@ class Model(nn.Module):
 
 
 def make_call(work: Work, *, bfloat16: bool, compiled: bool) -> Callable[[], object]:
-    """Returns a function that makes a training step.
+    """Returns a function that performs a training step.
 
     Raises:
         NotImplementedError: If the work has no counterpart.

@@ -1,8 +1,8 @@
-"""What a program that measures a peer reads and prints; only Python's own library is needed.
+"""What a program that measures a peer reads and prints; it needs only the standard library.
 
-A work is its kind, a colon, and layers, d_model, heads, d_inner, T, M, B, V, with cutoffs and
-div_val behind another colon: "train:6,256,8,1024,128,128,8,20000:2000,10000/1". The answer is a
-line, "NAME WORK: median 2,427.9 tokens/s, not compiled".
+A work is written as its kind, a colon, and layers, d_model, heads, d_inner, T, M, B, V; cutoffs and
+div_val, if any, follow another colon: "train:6,256,8,1024,128,128,8,20000:2000,10000/1". The answer
+is a line "NAME WORK: median 2,427.9 tokens/s, not compiled".
 """
 
 import argparse
@@ -37,12 +37,12 @@ class Shape(NamedTuple):
 
     @property
     def n_tokens(self) -> int:
-        """The tokens of a segment of all rows."""
+        """The number of tokens in a segment, over all rows."""
         return self.batch_size * self.tgt_len
 
     @property
     def spec(self) -> str:
-        """The shape as a text: eight numbers, and cutoffs and `div_val` where there are any."""
+        """The shape as text: eight numbers, then cutoffs and `div_val` if there are cutoffs."""
         numbers = ",".join(map(str, self[:8]))
         cutoffs = ",".join(map(str, self.cutoffs))
         return f"{numbers}:{cutoffs}/{self.div_val}" if cutoffs else numbers
@@ -60,10 +60,10 @@ class Work(NamedTuple):
 
     @classmethod
     def parse(cls, spec: str) -> "Work":
-        """Returns the work of a text.
+        """Returns the work that a text stands for.
 
         Raises:
-            ValueError: If the text is not of this form.
+            ValueError: If the text does not have this form.
         """
         kind, numbers, *bins = spec.split(":")
         sizes = tuple(map(int, numbers.split(",")))
@@ -76,12 +76,12 @@ class Work(NamedTuple):
 
     @property
     def spec(self) -> str:
-        """The work as a text."""
+        """The work as text."""
         return f"{self.kind}:{self.shape.spec}"
 
 
 def parse_peers(text: str) -> dict[str, dict[str, float]]:
-    """Returns the speeds in the lines of a text, by the works and the names of the peers.
+    """Returns the speeds in the lines of a text, by work and name of the peer.
 
     >>> parse_peers("2019 train:6,256,8,1024,128,128,8,27: median 2,427.9 tokens/s, not compiled")
     {'train:6,256,8,1024,128,128,8,27': {'2019, not compiled': 2427.9}}
@@ -94,7 +94,7 @@ def parse_peers(text: str) -> dict[str, dict[str, float]]:
 
 
 def repeat(call: Callable[[], object], seconds: float, *, warm: int = 2, least: int = 5) -> float:
-    """Calls `warm` times, then for some seconds; returns the median duration of these calls."""
+    """Calls `warm` times, then for some seconds; returns the median duration of the latter."""
     for _ in range(warm):
         call()
     durations: list[float] = []
@@ -106,7 +106,7 @@ def repeat(call: Callable[[], object], seconds: float, *, warm: int = 2, least: 
 
 
 def make_parser(description: str | None) -> argparse.ArgumentParser:
-    """Returns the parser of a peer's command line; programs add their own arguments."""
+    """Returns the parser of a peer's command line; programs may add their own arguments."""
     style = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=description, formatter_class=style)
     parser.add_argument("--seconds", type=float, default=10.0, help="Time to measure each.")
@@ -121,7 +121,7 @@ def print_speeds(
     *,
     compiled: bool,
 ) -> None:
-    """Prints the line of each work, whose segments the function of `make_call` computes."""
+    """Prints the line of each work; the function from `make_call` computes one segment."""
     for work in options.works:
         try:
             call = make_call(work)

@@ -1,9 +1,9 @@
-"""The port to PyTorch in Hugging Face transformers, which later versions dropped.
+"""The PyTorch port in Hugging Face transformers, which later versions removed.
 
 python -m venv port && port/bin/pip install torch 'transformers==4.46.3' sacremoses
 port/bin/python -m benchmarks.peers.pytorch_port WORK...
 
-It runs in eager mode, in float32, and caches no keys and values.
+It runs in eager mode, in float32, without a cache of keys and values.
 """
 
 import sys
@@ -22,7 +22,7 @@ except ImportError as error:
 
 
 def accept_dtype() -> None:
-    """Lets `Tensor.type_as` take an argument `dtype`, which the port passes."""
+    """Makes `Tensor.type_as` accept an argument `dtype`, which the port passes."""
     plain = torch.Tensor.type_as
 
     def type_as(self: Any, other: Any = None, dtype: Any = None) -> Any:
@@ -32,7 +32,7 @@ def accept_dtype() -> None:
 
 
 def make_call(work: Work) -> Callable[[], object]:
-    """Returns a function that computes a segment of a work, and in training a step of Adam."""
+    """Returns a function that computes a segment of a work, with a step of Adam in training."""
     shape, trains = work.shape, work.kind == "train"
     rate = 0.1 if trains else 0.0
     names = ("n_layer", "d_model", "n_head", "d_inner", "mem_len", "div_val")
@@ -54,7 +54,7 @@ def make_call(work: Work) -> Callable[[], object]:
     ids = torch.randint(0, shape.n_token, (shape.batch_size, shape.tgt_len))
     size = (shape.mem_len, shape.batch_size, shape.d_model)
     memory = [torch.zeros(size) for _ in range(shape.n_layer)]
-    # Of a single token there is no loss: the port shifts the labels itself.
+    # A single token has no loss: the port shifts the labels itself.
     labels = None if work.kind == "generate" else ids
 
     def call() -> None:

@@ -1,11 +1,11 @@
-"""The code of the 2019 release on TensorFlow, which its authors published beside the paper.
+"""The TensorFlow code of the 2019 release, which the authors published with the paper.
 
 git clone https://github.com/kimiyoung/transformer-xl
 python -m benchmarks.peers.tensorflow2019 --source transformer-xl/tf WORK...
 
-It needs a TensorFlow 2 of any kind, that of this package or another, and runs in its mode for
-TensorFlow 1, as a graph without XLA. Three functions that TensorFlow 2 has no more stand below. As
-in the release's own programs the memory goes through the host, and all is float32.
+It needs any TensorFlow 2, whether that of this package or another, and runs in its TensorFlow 1
+mode, as a graph without XLA. Three functions that TensorFlow 2 no longer has are defined below. As
+in the release's own programs, the memory passes through the host, and everything is float32.
 """
 
 import importlib
@@ -19,7 +19,7 @@ from benchmarks.peers.protocol import Work, make_parser, print_speeds
 
 
 def load_model(source: str) -> tuple[Any, Any]:
-    """Returns TensorFlow 1 as TensorFlow 2 has it, and the module `model` of the release."""
+    """Returns the TensorFlow 1 API of TensorFlow 2, and the module `model` of the release."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow
     import tensorflow.compat.v1 as tf
@@ -56,7 +56,7 @@ def load_model(source: str) -> tuple[Any, Any]:
 
 
 def make_call(work: Work, tf: Any, model: Any) -> Callable[[], object]:
-    """Returns a function that computes a segment of a work, and in training a step of Adam."""
+    """Returns a function that computes a segment of a work, with a step of Adam in training."""
     import numpy as np
 
     shape, trains = work.shape, work.kind == "train"

@@ -85,5 +85,5 @@ def test_a_preset_names_its_recipe():
 )
 def test_a_recipe_that_fit_cannot_follow_is_refused_by_field(changes):
     (name,) = changes
-    with pytest.raises(UserError, match=f"`fit` cannot follow {name}.*: train it by `txl train`"):
+    with pytest.raises(UserError, match=f"`fit` does not support {name}.*: use `txl train`"):
         ConfigOptimizer(TrainConfig(**changes))

@@ -1,4 +1,4 @@
-"""Generation of ids: texts are read in segments, and one compiled loop draws the tokens."""
+"""Generation of ids: prompts are read in segments, and one compiled loop draws the tokens."""
 
 import copy
 import dataclasses
@@ -13,8 +13,8 @@ from txl_tf.generation.token_loop import LoopState, TokenLoop, take_positions
 from txl_tf.models.cached_model import CachedModel, CachedState
 from txl_tf.models.compilation import Recent
 
-TOKENS_PER_CALL = UNIFORMS_PER_BLOCK  # the tokens do not depend on how calls are split
-_MOST_LOOPS = 64  # that are kept; the server allows as many programs
+TOKENS_PER_CALL = UNIFORMS_PER_BLOCK  # does not affect which tokens are drawn
+_MOST_LOOPS = 64  # compiled loops that are kept; the server allows as many programs
 # Draws up to C tokens of B texts, given random numbers (C, B) and a count; see `TokenLoop.run`.
 Draw = Callable[[LoopState, tf.Tensor, tf.Tensor], tuple[tf.Tensor, LoopState]]
 
@@ -30,14 +30,14 @@ class Generator:
         loop: The loop that draws tokens.
 
     Raises:
-        UserError: If the model's position encoding allows no memory.
+        UserError: If the model's position encoding does not support a memory.
     """
 
     def __init__(self, cached: CachedModel, *, jit_compile: bool = True):
         cached.model.config.check_memory("generation")
         self.cached = cached
         self._compile = functools.partial(tf.function, jit_compile=jit_compile, autograph=False)
-        # Variables: constants would become part of the compiled loops.
+        # As variables: constants would become part of the compiled loops.
         self._positions = [tf.Variable(p, trainable=False) for p in take_positions(cached)]
         self.loop = TokenLoop(cached, self._positions, is_compiled=jit_compile)
         self._loops: Recent[Hashable, tf.function] = Recent(_MOST_LOOPS)
@@ -52,14 +52,14 @@ class Generator:
             variable.assign(products)
 
     def compile_draw(self, sampler: Sampler, is_allowed: np.ndarray, is_stop: np.ndarray) -> Draw:
-        """Returns the function that draws and reads tokens, compiled at its first call.
+        """Returns the function that draws and reads tokens; it is compiled on its first call.
 
         Args:
-            sampler: The rule by which tokens are drawn.
+            sampler: The rule for drawing tokens.
             is_allowed: (V,) bool, whether each token may be drawn.
             is_stop: (V,) bool, whether each token ends a text.
         """
-        # Without bins, settings that differ in this share one compiled loop.
+        # Without bins, samplers share one compiled loop whether or not they draw by bins.
         by_bins = bool(self.cached.model.config.cutoffs) and sampler.draws_by_bins
         run = functools.partial(self.loop.run, sampler=sampler, by_bins=by_bins)
         draw = self._loops.get_or_make((sampler.constants, by_bins), lambda: self._compile(run))
@@ -73,8 +73,8 @@ class Generator:
     def read(self, texts: Sequence[np.ndarray], state: CachedState | None = None) -> CachedState:
         """Reads texts, (n,) int32 each, in segments, and returns the state after them.
 
-        Without `state`, the texts are prompts. With the state after other texts they go on with
-        these, and each token sees what it sees if it is drawn.
+        Without `state`, the texts are prompts. With the state after earlier texts, they continue
+        those, and each token sees exactly what it would see if it were drawn.
         """
         if state is None:
             reader, read_segment = self._prompt_reader, self._read_prompt
@@ -96,9 +96,9 @@ class Generator:
 
 
 def _make_added_reader(cached: CachedModel) -> CachedModel:
-    """Returns the reader of tokens after a prompt, in whose segments each sees M tokens before it.
+    """Returns the reader of tokens after a prompt, each of which sees the M tokens before it.
 
-    The tokens of a prompt also see all those before them in their segment, without `same_length`.
+    Without `same_length`, the tokens of a prompt also see all earlier ones in their segment.
     """
     reader, span = copy.copy(cached), cached.span
     if span.mem_len:

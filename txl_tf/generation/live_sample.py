@@ -1,4 +1,4 @@
-"""Samples of a model in training."""
+"""Text samples of a model during training."""
 
 import dataclasses
 
@@ -18,9 +18,9 @@ SEED = 0
 class LiveSample:
     """Continues a prompt, (n,) int32, by `n_new` tokens with the current weights at every call.
 
-    The seed is fixed, so equal weights give equal text, and the state of training is neither read
-    nor changed. To keep a sample cheap, the memory holds only the prompt and the new tokens, and
-    nothing is compiled by XLA, which would take longer than the sample itself.
+    The seed is fixed, so equal weights give equal text. The state of training is neither read nor
+    changed. To keep samples cheap, the memory holds only the prompt and the new tokens, and XLA
+    compiles nothing, which would take longer than the sample itself.
     """
 
     def __init__(

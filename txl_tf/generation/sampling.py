@@ -1,4 +1,4 @@
-"""Sampling: the options of users, and the rules by which the next token is drawn."""
+"""Sampling: the options for users, and the rules for drawing the next token."""
 
 import copy
 import functools
@@ -16,16 +16,16 @@ from txl_tf.errors import UserError
 UNIFORMS_PER_BLOCK = 32
 BANNED_LOGIT = -1e30  # a float32 whose softmax is exactly 0
 _ALL = 2**31 - 1  # candidates: more than any vocabulary has
-_N_SORTED_FIRST = 1024  # a sort of a large vocabulary takes longer than the model
+_N_SORTED_FIRST = 1024  # sorting a large vocabulary takes longer than the model
 
 
 class Sampler:
-    """A rule by which the next token of each text is drawn; subclasses define `choose`.
+    """A rule for drawing the next token of each text; subclasses define `choose`.
 
-    The loop over tokens is compiled together with `choose`. Attributes that are floats or arrays
-    are tensors there, of float32 or integers, so other values of them need no compilation. The
-    other attributes must be hashable, and the loop is compiled once for each of their values. A
-    rule keeps nothing from one token to the next: what `choose` assigns to `self` is lost.
+    The loop over tokens is compiled together with `choose`. In it, attributes that are floats or
+    arrays become tensors, of float32 or integers, so new values do not require compilation. Other
+    attributes must be hashable, and the loop is compiled once for each of their values. A rule
+    keeps nothing from one token to the next: what `choose` assigns to `self` is lost.
 
     >>> class MinP(Sampler):
     ...     def __init__(self, min_p):
@@ -44,10 +44,10 @@ class Sampler:
         """Draws a token for each text, (B,) integers.
 
         Args:
-            log_probs: (B, V) float32, the log-probabilities of the next token; -1e30 of tokens that
-                are banned.
+            log_probs: (B, V) float32, the log-probabilities of the next token; -1e30 for banned
+                tokens.
             uniforms: (B,) float32 in [0, 1), a random number for each text. If each row of the
-                result depends only on the same rows, no text depends on the others.
+                result depends only on the same rows of the arguments, no text depends on others.
             seen: (B, V) bool, whether the text already contains each token.
         """
         raise NotImplementedError
@@ -59,7 +59,7 @@ class Sampler:
 
     @property
     def tensors(self) -> dict[str, tf.Tensor]:
-        """The attributes that are tensors in the loop, by name; those of floats are float32."""
+        """The attributes that become tensors in the loop, by name; floats become float32."""
         found = {name: tf.constant(x) for name, x in vars(self).items() if _is_tensor(x)}
         return {
             name: tf.cast(tensor, tf.float32) if tensor.dtype.is_floating else tensor
@@ -73,7 +73,7 @@ class Sampler:
         return type(self), tuple((name, None if _is_tensor(x) else (x,)) for name, x in attributes)
 
     def with_tensors(self, tensors: Mapping[str, tf.Tensor]) -> Self:
-        """Returns a copy that has tensors as attributes."""
+        """Returns a copy with the given tensors as attributes."""
         sampler = copy.copy(self)
         vars(sampler).update(tensors)
         return sampler
@@ -84,25 +84,25 @@ def _is_tensor(value: Any) -> bool:
 
 
 class SamplingOptions(TypedDict, total=False):
-    """The options with which `LanguageModel` draws tokens; all may be left out.
+    """The options with which `LanguageModel` draws tokens; all are optional.
 
     Args:
         seed: A seed for all prompts, or a list with one for each; 0 by default. A text depends only
-            on its own seed, not on the other texts. Of a quantized model, more than four texts are
-            computed in another way than fewer, and may differ: see docs/generating.md.
+            on its own seed, not on the other texts. A quantized model computes more than four texts
+            differently than fewer, so texts may differ; see docs/generating.md.
         temperature: Divisor of the log-probabilities, 0.95 by default; 0 always takes the most
             likely token (greedy decoding).
         top_k: Draw from this many of the most likely tokens, 40 by default; 0 or `None` for all.
         top_p: Nucleus sampling: draw from the most likely tokens that together have this
             probability; `None`, the default, for all.
         repetition_penalty: Factor of the log-probabilities of tokens that the text already
-            contains; 1, the default, for none.
-        sampler: Another rule, which takes the place of the four options before.
+            contains; 1, the default, for no penalty.
+        sampler: Another rule, which replaces the four options above.
         banned: Symbols, or texts of one token, that are never drawn; a `str` is a single one.
-            `None`, the default, for the unknown symbol, if there is one.
-        stops: Symbols, or texts of any length, that end a text, by default none; a `str` is a
-            single stop. Only the added text is searched. The text keeps the stop as its end: a
-            subword is cut after it, a word is not.
+            `None`, the default, bans the unknown symbol, if there is one.
+        stops: Symbols, or texts of any length, that end a text; none by default. A `str` is a
+            single stop. Only the added text is searched. The text ends with the stop: a subword is
+            cut after it, a word is not.
     """
 
     seed: int | Sequence[int]
@@ -142,7 +142,7 @@ class StandardSampler(Sampler):
         rule = "a number of 1 or more"
         check("repetition_penalty", repetition_penalty, rule, lambda x: 1 <= x < math.inf)
         self.temperature = float(temperature)
-        # The number of most likely tokens to draw from; `None` for all, which are not sorted.
+        # The number of most likely tokens to draw from; `None` for all, without sorting.
         self.n_candidates = int(top_k) if top_k else None if top_p is None else _ALL
         self.top_p = 1.0 if top_p is None else float(top_p)
         self.repetition_penalty = float(repetition_penalty)
@@ -151,7 +151,7 @@ class StandardSampler(Sampler):
     def draws_by_bins(self) -> bool:
         """Whether a token can be drawn from the head and at most one bin of an adaptive softmax.
 
-        Any other setting needs the probability of every token.
+        All other settings need the probability of every token.
         """
         has_all = self.n_candidates is None and self.repetition_penalty == 1
         return has_all and self.temperature in (0, 1)
@@ -190,15 +190,15 @@ class StandardSampler(Sampler):
     ) -> tf.Tensor:
         """Draws the tokens (B,) that `choose` draws, up to rounding, mostly from the head alone.
 
-        The tokens of a bin follow each other in the cumulative distribution, and together they have
-        the probability of their cluster. So the random number of a row decides between the tokens
-        of bin 0 and the clusters, and only the bin of the cluster that it hits is computed. Greedy
-        decoding computes only bins whose cluster is more likely than the best token found before.
-        The softmax is that of Grave et al. 2017, https://arxiv.org/abs/1609.04309.
+        The tokens of a bin are adjacent in the cumulative distribution, and together they have the
+        probability of their cluster. The random number of a row therefore selects a token of bin 0
+        or a cluster, and only the bin of a selected cluster is computed. Greedy decoding computes
+        only bins whose cluster is more likely than the best token found so far. The softmax is that
+        of Grave et al. 2017, https://arxiv.org/abs/1609.04309.
 
         Args:
             head: (B, n_0 + C), the log-probabilities of the tokens of bin 0 and of the C clusters.
-            bins: The first id and the end of bin 0 and of the bin of each cluster.
+            bins: The first id and the end (exclusive) of bin 0 and of each cluster's bin.
             compute_inside: Returns log p(w | bin) of a bin's tokens, (B, n_i), given the bin's
                 index.
             uniforms: (B,) float32 in [0, 1).
@@ -267,9 +267,9 @@ def _compute_share(
 
 
 def draw_by_weights(weights: tf.Tensor, uniforms: tf.Tensor) -> tf.Tensor:
-    """Draws a candidate of each row, (B,) int32, whose probability is its share of the row's sum.
+    """Draws a candidate for each row, (B,) int32, with probabilities proportional to the weights.
 
-    `weights` are (B, n) float32, of at least 0, and `uniforms` (B,) float32 in [0, 1).
+    `weights` are (B, n) float32, not negative; `uniforms` are (B,) float32 in [0, 1).
     """
     ends = tf.cumsum(weights, axis=-1)
     return _find_candidates(ends, weights, uniforms * ends[:, -1])
@@ -278,31 +278,31 @@ def draw_by_weights(weights: tf.Tensor, uniforms: tf.Tensor) -> tf.Tensor:
 def _draw_from_nucleus(
     weights: tf.Tensor, tokens: tf.Tensor, uniforms: tf.Tensor, top_p: tf.Tensor
 ) -> tf.Tensor:
-    """Returns a token of each row, (B,) int32, from the first that reach `top_p` together.
+    """Draws a token for each row, (B,) int32, from the first tokens that together reach `top_p`.
 
-    The probabilities `weights`, (B, n) float32, are in the order in which tokens are taken.
+    `weights`, (B, n) float32, are the probabilities of `tokens`, in descending order.
     """
     ends = tf.cumsum(weights, axis=-1)
-    weights = tf.where(ends - weights < top_p, weights, 0.0)  # with the token that reaches it
+    weights = tf.where(ends - weights < top_p, weights, 0.0)  # including the one that reaches it
     return tf.gather(tokens, draw_by_weights(weights, uniforms), batch_dims=1)
 
 
 def _find_candidates(ends: tf.Tensor, weights: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    """Returns the first candidate of each row with a weight that ends beyond its target.
+    """Returns each row's first candidate, (B,) int32, whose cumulative weight exceeds a target.
 
-    `ends` (B, n) float32 are the cumulative sums of the weights (B, n), `targets` (B,) at most the
-    last of them; the candidates are (B,) int32.
+    `ends` (B, n) float32 are the cumulative sums of the weights (B, n); `targets` (B,) are at most
+    the last of them.
     """
     candidates = tf.reduce_sum(tf.cast(ends <= targets[:, None], tf.int32), axis=-1)
-    # A target that is rounded up to the total would select one beyond the last with a weight.
+    # A target that is rounded up to the total would select a candidate beyond the last weight.
     last = tf.reduce_max(tf.where(weights > 0, tf.range(tf.shape(weights)[-1]), 0), axis=-1)
     return tf.minimum(candidates, last)
 
 
 def draw_uniforms(seed: int | tf.Tensor, block: int | tf.Tensor) -> tf.Tensor:
-    """Returns the random numbers of the tokens from `32 * block` on, (32,) float32 in [0, 1).
+    """Returns the random numbers of the 32 tokens from `32 * block` on, (32,) float32 in [0, 1).
 
-    They are the same on every machine: those of Philox (Salmon et al. 2011,
+    They are the same on every machine. The generator is Philox (Salmon et al. 2011,
     https://doi.org/10.1145/2063384.2063405).
     """
     key = tf.stack([tf.cast(seed, tf.int64), tf.cast(block, tf.int64)])

@@ -25,15 +25,15 @@ from txl_tf.generation.text_encoder import TextEncoder, check_list
 from txl_tf.generation.token_loop import LoopState
 from txl_tf.models.cached_model import CachedState
 
-_N_CONTEXT = 16  # ids before the new ones that are decoded together with them
+_N_CONTEXT = 16  # earlier ids that are decoded together with the new ones
 
 
 class Speeds(NamedTuple):
-    """Tokens per second at two places of a text: medians over four calls of up to 32 tokens.
+    """Tokens per second at two places in a text: medians over four calls of up to 32 tokens.
 
     Args:
-        first: Speed at the beginning of the text, without its very first call, which may have to
-            compile the loop.
+        first: Speed at the beginning of the text, without the very first call, which may compile
+            the loop.
         last: Speed in the last calls.
     """
 
@@ -48,14 +48,14 @@ class Session:
         generator: The generator.
         vocabulary: The vocabulary; `None` if only ids can be used.
         prompts: Texts of at least one token, or their ids.
-        seed: See `SamplingOptions`, as for the following arguments.
-        sampler: The rule by which tokens are drawn; `None` for a `StandardSampler`.
-        banned: Symbols and texts of one token.
-        stops: Symbols and texts.
+        seed: See `SamplingOptions`, also for the following arguments.
+        sampler: The rule for drawing tokens; `None` for a `StandardSampler`.
+        banned: Symbols and texts of one token that are never drawn.
+        stops: Symbols and texts that end a text.
         **settings: The arguments of `StandardSampler`.
 
     Raises:
-        UserError: If a prompt is empty or cannot be encoded, or an option is wrong.
+        UserError: If a prompt is empty or cannot be encoded, or an option is invalid.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Session:
     def added(self) -> list[str | np.ndarray]:
         """The text added to each prompt so far, or the ids (n,) int32 if the prompt is ids.
 
-        A text ends at a whole character: the tokens of an unfinished one are not shown yet.
+        A text ends with a complete character: the tokens of an incomplete one are not shown yet.
         """
         rows = zip(self._prompts, self._drawn, self._vocabularies, strict=True)
         return [
@@ -146,7 +146,7 @@ class Session:
 
     @property
     def ids(self) -> list[np.ndarray]:
-        """The tokens of each prompt and those added to it, (n,) int32."""
+        """The tokens of each prompt followed by those added to it, (n,) int32."""
         rows = zip(self._prompts, self._drawn, strict=True)
         return [np.concatenate(row) for row in rows]
 
@@ -173,8 +173,8 @@ class Session:
                 they are left unchanged.
 
         Returns:
-            The text or the ids that this call added to each text, as in `added`. A character of
-            several tokens is returned by the call that completes it.
+            The text or the ids that this call added to each text, as in `added`. A character that
+            takes several tokens is returned by the call that completes it.
 
         Raises:
             UserError: If `max_new_tokens` is negative or not an integer.
@@ -188,7 +188,7 @@ class Session:
         ]
 
     def draw_pieces(self, max_new_tokens: int, *, resume: bool = True) -> Iterator[None]:
-        """Draws like `draw`, up to 32 tokens per iteration: `added` grows with each of them."""
+        """Draws like `draw`, up to 32 tokens per iteration; `added` grows with each iteration."""
         check_integer("max_new_tokens", max_new_tokens, 0)
         if resume and max_new_tokens and self.ended.any():
             self._read_added()
@@ -203,7 +203,7 @@ class Session:
             has_ended = self.ended
             for row in np.flatnonzero(~had_ended).tolist():
                 has_ended[row] |= self._add(row, drawn[row][drawn[row] >= 0])
-            # An ended row is still computed with the batch, until `_read_added` reads its text.
+            # Until `_read_added` reads its text, an ended row is still computed with the batch.
             self._state = self._state._replace(is_done=tf.constant(has_ended))
             n_drawn = int((drawn >= 0).sum(axis=1).max())
             self._costs.append((time.perf_counter() - began) / n_drawn)
@@ -212,13 +212,13 @@ class Session:
             yield
 
     def read(self, text: str | np.ndarray) -> None:
-        """Reads a text or ids (n,) at the end of each text; `added` includes it from then on.
+        """Appends a text or ids (n,) to each text and reads it; `added` includes it from then on.
 
         Raises:
-            UserError: If the text or the ids cannot be encoded, or a prompt was given as ids and
-                this is a text.
+            UserError: If the text cannot be encoded or the ids are invalid, or if a text is given
+                but a prompt was given as ids.
         """
-        # All of them before any is read: a text that cannot be encoded changes nothing.
+        # Encode all before reading any: a text that cannot be encoded must change nothing.
         if isinstance(text, str | bytes) and None in self._vocabularies:
             raise UserError("a prompt was given as ids: pass ids, not text")
         encoded = [TextEncoder(v, self._n_token).encode(text) for v in self._vocabularies]
@@ -230,7 +230,7 @@ class Session:
     def stream(self, max_new_tokens: int) -> Iterator[str]:
         """Draws like `draw` for a single text, and yields the added text while it is generated.
 
-        No text after a stop is ever yielded, and no part of a character.
+        Text after a stop and parts of characters are never yielded.
         """
         n_shown = len(self.added[0])
         for _ in self.draw_pieces(max_new_tokens):
@@ -239,7 +239,7 @@ class Session:
             n_shown = len(text)
 
     def _add(self, row: int, new: np.ndarray) -> bool:
-        """Adds the tokens (k,) int32 of a call to a text, up to a stop; returns if there is one."""
+        """Adds the tokens (k,) int32 of a call to a text, up to a stop; returns whether it ends."""
         end = self._finders[row].find_end(new) if self._finders else None
         n_used = len(new)
         if end is not None:
@@ -252,7 +252,8 @@ class Session:
     def _read_added(self) -> None:
         """Reads the tokens added since the last time, after which all texts can continue.
 
-        The loop has read on after the end of some, and its memory has lost what that overwrote.
+        For texts that ended, the loop read on and overwrote part of its memory, so the state of the
+        loop cannot be used.
         """
         texts, n_token = self.ids, self._n_token
         added = [ids[n:] for ids, n in zip(texts, self._n_read, strict=True)]
@@ -267,11 +268,11 @@ class Session:
 
 
 def decode_added(vocabulary: Vocabulary, before: np.ndarray, ids: np.ndarray) -> str:
-    """Returns the text that new ids (n,) add to those before them, (m,).
+    """Returns the text that new ids (n,) add to earlier ones, (m,).
 
-    It ends at a whole character, and more ids only add to it.
+    It ends with a complete character, and more ids only add to it.
     """
-    # Decoded together: the space between two words, and a character of several tokens.
+    # Decoded together, because of the space between words, and characters of several tokens.
     context = before[-_N_CONTEXT:]
     known, whole = (
         _decode_whole(vocabulary, part) for part in (context, np.concatenate([context, ids]))
@@ -280,7 +281,7 @@ def decode_added(vocabulary: Vocabulary, before: np.ndarray, ids: np.ndarray) ->
 
 
 def _decode_whole(vocabulary: Vocabulary, ids: np.ndarray) -> str:
-    """Returns the text of ids without the bytes of an unfinished character at its end."""
+    """Returns the text of ids without the bytes of an incomplete character at its end."""
     if vocabulary.level in ("char", "word"):
         return vocabulary.decode(ids)
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")

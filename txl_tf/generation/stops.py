@@ -1,4 +1,4 @@
-"""Stops: strings of any length that end a text, found in the decoded text."""
+"""Stops: strings of any length that end a text where they occur in the decoded text."""
 
 import re
 from collections.abc import Iterable
@@ -13,11 +13,11 @@ _NO_IDS = np.zeros(0, np.int32)
 
 
 class End(NamedTuple):
-    """The end of a text within the tokens that were drawn last.
+    """The end of a text within the tokens drawn last.
 
     Args:
         n_kept: The number of these tokens that the text keeps unchanged.
-        rest: (k,) int32, the tokens that replace the next one, where a stop ends inside a subword.
+        rest: (k,) int32, the tokens that replace the next one if a stop ends inside a subword.
     """
 
     n_kept: int
@@ -25,11 +25,11 @@ class End(NamedTuple):
 
 
 class Stops:
-    r"""The stops of a generation.
+    r"""The stops of a generation session.
 
     A symbol whose text differs from its name, such as "<eos>", the "_" of text8 or "<0x0A>", ends a
     text when it is drawn, and so does a word at level "word". Any other stop is searched for in the
-    added text, wherever its tokens begin and end.
+    added text, regardless of token boundaries.
 
     >>> stops = Stops(Vocabulary("char", tuple("\nabc")), ["\n", "cab"])
     >>> stops.ids, stops.strings
@@ -37,7 +37,7 @@ class Stops:
 
     Attributes:
         ids: The tokens that end a text, which the compiled loop finds.
-        strings: The UTF-8 strings that end a text, which a `StopFinder` finds.
+        strings: The UTF-8 strings that end a text, which a `StopFinder` searches for.
 
     Raises:
         UserError: If a stop is empty, or no text of the vocabulary can contain it.
@@ -51,7 +51,7 @@ class Stops:
 
 
 class StopFinder:
-    """Finds the strings of stops in the text after the token `last_id` while it is generated."""
+    """Finds stop strings in the text after the token `last_id` while it is being generated."""
 
     def __init__(self, stops: Stops, last_id: int):
         self._vocabulary = stops.vocabulary
@@ -64,7 +64,7 @@ class StopFinder:
     def find_end(self, ids: np.ndarray) -> End | None:
         """Searches the next tokens, (n,) int32, and returns the first end; `None` if there is none.
 
-        After an end, the next call takes the tokens that follow it, and no stop begins before it.
+        After an end, pass the tokens that follow it to the next call; no stop begins before them.
         """
         if not self._strings or not len(ids):
             return None
@@ -82,7 +82,7 @@ class StopFinder:
         return end
 
     def _locate(self, last_id: int, ids: np.ndarray, size: int) -> End:
-        """Returns the end of the first `size` bytes of the tokens' text."""
+        """Returns the `End` after the first `size` bytes of the tokens' text."""
         n_kept, n_bytes = 0, 0
         while True:
             n_next = len(self._spell(last_id, ids[: n_kept + 1]))
@@ -112,7 +112,7 @@ def find_token(vocabulary: Vocabulary, text: str) -> int | None:
 
 
 def match_case(vocabulary: Vocabulary, stop: str) -> str:
-    """Returns a stop as it stands in a text: in lower case if the vocabulary is."""
+    """Returns a stop as it occurs in texts: in lower case if the vocabulary is."""
     return stop.lower() if vocabulary.lower_case else stop
 
 
@@ -120,7 +120,7 @@ def _read_stop(vocabulary: Vocabulary, stop: str) -> tuple[int | None, bytes | N
     """Returns the token that ends a text at this stop and the string to search for, if any."""
     if not isinstance(stop, str) or not stop:
         raise UserError(f"`stops` must be texts of at least one character. Received: {stop!r}")
-    # At level "byte" symbols are numbers, and "10" is the text of two digits, not a line break.
+    # At level "byte", symbols are numbers, but "10" means the text of two digits, not a line break.
     has_names = vocabulary.level != "byte"
     token = vocabulary.find_id(stop) if has_names else None
     if token is None:
@@ -129,7 +129,7 @@ def _read_stop(vocabulary: Vocabulary, stop: str) -> tuple[int | None, bytes | N
     string = stop.encode("utf-8", errors="surrogatepass")
     if token is not None:
         if vocabulary.decode_bytes([token]) == string:
-            # The text of a subword may also be part of another one, or span several.
+            # The text of a subword may also be part of another subword, or span several.
             return token, string if vocabulary.level == "subword" else None
         if has_names and vocabulary.find_id(stop) is not None:
             return token, None

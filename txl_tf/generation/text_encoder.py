@@ -1,4 +1,4 @@
-"""Encoding and validation of the texts and symbols that users pass."""
+"""Encodes and validates the texts and symbols that users pass."""
 
 import reprlib
 from collections.abc import Iterable, Mapping, Set
@@ -13,7 +13,7 @@ from txl_tf.scoring.text_chunks import TextChunk, TextName, make_text_chunk
 
 
 def check_list(name: str, items: Any, *, has_order: bool = True) -> None:
-    """Checks that an argument is a list or the like: no mapping, and if it has an order, no set."""
+    """Checks that an argument is list-like: not a mapping and, if order matters, not a set."""
     others = (Mapping, Set) if has_order else Mapping
     if isinstance(items, others) or not isinstance(items, Iterable):
         raise UserError(f"`{name}` must be a list. Received: {reprlib.repr(items)}")
@@ -23,8 +23,8 @@ class TextEncoder:
     """Encodes texts with a vocabulary, and validates ids below `n_token`.
 
     Raises:
-        UserError: In all methods, if an argument is invalid, or a text is given and `vocabulary` is
-            `None`.
+        UserError: In all methods, if an argument is invalid, or a text is given without a
+            vocabulary.
     """
 
     def __init__(self, vocabulary: Vocabulary | None, n_token: int):
@@ -32,7 +32,7 @@ class TextEncoder:
         self._n_token = n_token
 
     def encode(self, text: str | bytes | np.ndarray) -> np.ndarray:
-        """Returns the ids of a text, (n,) int32, which may be given as ids."""
+        """Returns the ids, (n,) int32, of a text, which may itself be given as ids."""
         if isinstance(text, str | bytes):
             try:
                 return self._get_vocabulary().encode(text)
@@ -53,7 +53,7 @@ class TextEncoder:
         return ids.astype(np.int32)
 
     def make_chunk(self, text: str | bytes | np.ndarray, number: int) -> TextChunk:
-        """Returns a whole text as one chunk, with its number among the texts."""
+        """Returns a whole text as one chunk; `number` is its number among the texts."""
         ids, name = self.encode(text), TextName("", number)
         if not isinstance(text, str | bytes):
             return TextChunk(ids, None, None, (0, 0), name)
@@ -67,9 +67,9 @@ class TextEncoder:
         return Stops(self._get_vocabulary(), listed) if listed else None
 
     def find_id(self, symbol: str) -> int:
-        """Returns the id of a symbol such as "<unk>", or of a text of one token such as ".".
+        """Returns the id of a symbol, such as "<unk>", or of a text of one token, such as ".".
 
-        At level "byte", where symbols are numbers, "4" is the digit.
+        At level "byte", where symbols are numbers, "4" means the digit.
         """
         vocabulary = self._get_vocabulary()
         by_text, by_name = find_token(vocabulary, symbol), vocabulary.find_id(symbol)
@@ -79,7 +79,7 @@ class TextEncoder:
         raise UserError(f"{symbol!r} is neither a symbol of the vocabulary nor a text of one token")
 
     def find_banned(self, banned: str | Iterable[str] | None) -> list[int]:
-        """Returns the ids of symbols and texts of one token; of the unknown symbol for `None`."""
+        """Returns the ids of symbols or one-token texts; for `None`, that of the unknown symbol."""
         if banned is None:
             unknown = self._vocabulary.unknown if self._vocabulary else None
             banned = unknown or ()

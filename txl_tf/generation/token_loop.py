@@ -19,10 +19,10 @@ MAX_SINGLE_ROWS = 4  # for more rows, products with restored kernels are faster
 
 
 class LoopState(NamedTuple):
-    """The state of the texts of a batch: a KV cache in ring buffers, and the last hidden state.
+    """The state of a batch of texts: a KV cache in ring buffers, and the last hidden state.
 
-    Each ring buffer has R = M + 1 entries. The next token overwrites the oldest one, so reading a
-    token moves no other. Rows and heads share one axis and the entries of the keys come last, as
+    Each ring buffer has R = M + 1 entries. The next token overwrites the oldest entry, so that the
+    others stay in place. Rows and heads share one axis, and the entries of the keys come last, as
     the matrix products expect them: any other layout would be copied for every token.
     """
 
@@ -40,7 +40,7 @@ class TokenLoop:
 
     Args:
         cached: The model.
-        positions: The value of `take_positions`, or variables of it.
+        positions: The value of `take_positions`, or variables that hold it.
         is_compiled: Whether XLA compiles the loop.
     """
 
@@ -54,7 +54,7 @@ class TokenLoop:
         self._ring_len = cached.span.mem_len + 1
 
     def begin(self, state: CachedState, seen: tf.Tensor) -> LoopState:
-        """Returns the state after texts that were read in segments; `seen` is that of the state."""
+        """Returns the loop state after texts that were read in segments; for `seen`, see there."""
 
         def make_ring(states: tf.Tensor, order: tuple[int, ...]) -> tf.Tensor:
             padded = tf.pad(states, [(0, 0), (0, 0), (0, 1), (0, 0)])
@@ -92,9 +92,9 @@ class TokenLoop:
             tensors: Attributes of the sampler.
             is_allowed: (V,) bool, whether each token may be drawn.
             is_stop: (V,) bool, whether each token ends a text.
-            sampler: The rule by which tokens are drawn.
+            sampler: The rule for drawing tokens.
             by_bins: Whether to compute only the bins of the softmax that are needed; for models
-                with cutoffs, and samplers with `draws_by_bins`.
+                with cutoffs and samplers with `draws_by_bins`.
 
         Returns:
             The tokens, (C, B) int32, with -1 after the end of a text and from index `n_new` on;
@@ -126,7 +126,7 @@ class TokenLoop:
             is_done = tf.logical_or(state.is_done, tf.gather(is_stop, drawn))
             return step + 1, tokens, self.read(drawn, state, multiply)._replace(is_done=is_done)
 
-        # Before the loop: kernels that are restored, and the weights of the head, which are a copy.
+        # Prepared before the loop: restored kernels, and the weights of the head, which are copied.
         find_product = self.make_product(state)
         bins = model.softmax.get_bin_weights(model.embedding) if by_bins else [None]
         head_weights = bins[0]
@@ -214,14 +214,14 @@ class TokenLoop:
         n_shared = self._ring_len - positions.shape[2]
         if n_shared:  # distances beyond `clamp_len`
             scores = tf.concat([tf.repeat(scores[..., :1], n_shared, axis=-1), scores], axis=-1)
-        # From the distances R - 1, ..., 0 to the entries. Slicing a doubled tensor would work too,
-        # but XLA pads the operand of such a slice.
+        # From distances R - 1, ..., 0 to entries. Slicing a doubled tensor would work too, but XLA
+        # pads the operand of such a slice.
         return tf.roll(scores, entry + 1, axis=-1)[:, :, None]
 
     def make_product(self, state: LoopState) -> Callable[[LoopState], Multiply]:
-        """Returns the function that tells how a step multiplies with packed kernels.
+        """Returns a function that returns how a step multiplies with packed kernels.
 
-        It must be made outside of the loop: for many rows, kernels are restored once, before it.
+        Must be called outside the loop: for many rows, the kernels are restored once, before it.
         """
         if self.is_compiled and state.filled.shape[0] <= MAX_SINGLE_ROWS:
             return _multiply_few_rows
@@ -237,8 +237,8 @@ def _multiply_few_rows(state: LoopState) -> Multiply:
 def take_positions(cached: CachedModel) -> tuple[tf.Tensor, ...]:
     """Returns the position products of the distances P - 1, ..., 0, (N, W, P) for each layer.
 
-    P is M + 1, or `clamp_len` + 1 if that is less. Further distances have the products of the
-    first; no token sees those beyond M.
+    P is M + 1, or `clamp_len` + 1 if that is less. Larger distances use the first product; no token
+    sees distances beyond M.
     """
     n_distances = cached.span.mem_len + 1
     if cached.span.clamp_len > 0:
@@ -250,7 +250,7 @@ def take_positions(cached: CachedModel) -> tuple[tf.Tensor, ...]:
 
 
 def get_loop_dtype(cached: CachedModel) -> str:
-    """Returns the dtype of the loop's activations: float32 on CPUs, where XLA is slow at others."""
+    """Returns the dtype of the loop's activations; float32 on CPUs, where XLA is slow in others."""
     return cached.model.compute_dtype if has_accelerator() else "float32"
 
 

@@ -1,1 +1,1 @@
-"""The laboratory: experiments and baselines of the paper, pages of texts, verification."""
+"""The laboratory: the paper's experiments and baselines, pages that show texts, verification."""

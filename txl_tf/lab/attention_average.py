@@ -1,4 +1,4 @@
-"""The attention by distance, averaged over the targets of a split (paper, appendix D)."""
+"""Attention by distance, averaged over the targets of a split (paper, appendix D)."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,16 +16,16 @@ from txl_tf.layers.attention import MASKED_SCORE
 from txl_tf.models.compilation import explain_full_memory
 from txl_tf.scoring.evaluator import choose_warm_len
 
-# The scores of a layer that are held at a time, if a segment of one lane has no more.
+# The most scores of a layer to hold at a time, unless one lane alone has more.
 _MAX_SCORES = 2**24
 
 
 class AttentionAverages(NamedTuple):
     """The mean attention of each head by distance: column d is the token d before the last one.
 
-    The last token that was read, from which the target is predicted, has distance 0. `weights`
-    (figure 5) are the mean attention weights; `terms` (figure 7) are the same for each term of the
-    scores alone, through a softmax of its own, by its letter in the paper.
+    The last token read, from which the target is predicted, has distance 0. `weights` (figure 5)
+    are the mean attention weights. `terms` (figure 7), by their letters in the paper, are the same
+    for each term of the scores alone, passed through its own softmax.
     """
 
     n_targets: int
@@ -35,7 +35,7 @@ class AttentionAverages(NamedTuple):
 
     @property
     def empty(self) -> np.ndarray:
-        """(L, N), the mean weight on the empty memory; with resets it is hidden."""
+        """(L, N), the mean weight on the empty memory, which resets at documents hide."""
         return np.maximum(1 - self.weights.sum(axis=-1), 0)
 
     @property
@@ -46,7 +46,7 @@ class AttentionAverages(NamedTuple):
 
     @property
     def beyond_segment(self) -> np.ndarray:
-        """(L, N), the share at distances of T and more, which nothing sees without a memory."""
+        """(L, N), the share at distances of T or more, which cannot be seen without a memory."""
         far = self.weights[..., self.tgt_len :].sum(axis=-1)
         return far / self.weights.sum(axis=-1)
 
@@ -74,7 +74,7 @@ def cut_attention_lanes(lm: LanguageModel, split: Tokens, *, n_targets: int) -> 
 
 
 def count_segments(lanes: EvaluationLanes, n_targets: int) -> int:
-    """Returns the number of segments to read, which includes those that warm the lanes."""
+    """Returns the number of segments to read, including those that warm up the lanes."""
     return min(lanes.n_warm + -(-n_targets // (lanes.n_lanes * lanes.tgt_len)), len(lanes))
 
 
@@ -89,8 +89,8 @@ def average_attention(
 ) -> AttentionAverages:
     """Averages the attention over the targets of a split, by distance.
 
-    Only the sums are kept, in float64, so the memory does not depend on the number of targets. This
-    number is rounded up to whole segments of all lanes, which are those of `cut_attention_lanes`.
+    Only the sums are kept, in float64, so the memory used does not depend on the number of targets.
+    This number is rounded up to whole segments of all lanes, which come from `cut_attention_lanes`.
     `report` is called with 1 after each segment.
     """
     span, tgt_len = lm.span, lm.evaluation.tgt_len
@@ -112,8 +112,8 @@ def average_attention(
 def sum_by_distance(_: int, attention: LayerAttention, segment: Segment) -> tf.Tensor:
     """Returns the sums over the targets of a segment by distance, (1 + 4, N, S) float32.
 
-    They are of the weights, and of each term alone, through a softmax of its own. Keys that are no
-    token are left out.
+    They are sums of the weights, and of each term alone, passed through its own softmax. Keys that
+    are not tokens are left out.
     """
     is_counted = tf.logical_and(segment.mask[:, None, :, None], attention.is_token)  # (B, 1, T, S)
     alone = [
@@ -122,8 +122,8 @@ def sum_by_distance(_: int, attention: LayerAttention, segment: Segment) -> tf.T
     sums = []
     for weights in (attention.weights, *alone):
         by_key = tf.reduce_sum(tf.where(is_counted, weights, 0.0), axis=0)  # (N, T, S)
-        # From the last key back, the columns of row i are the distances from i + 1 - T on. The
-        # shift moves distance 0 to column 0; what becomes free was after the query, and is 0.
+        # In reverse, the columns of row i are the distances from i + 1 - T on. The shift moves
+        # distance 0 to column 0. The entries shifted in belong to keys after the query, and are 0.
         by_distance = left_shift(tf.reverse(by_key, axis=[-1]))
         sums.append(tf.reduce_sum(by_distance, axis=1))
     return tf.stack(sums)

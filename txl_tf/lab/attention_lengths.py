@@ -1,7 +1,7 @@
-"""The loss of an evaluation by the attention length at test time (table 6 of the paper).
+"""The evaluation loss by attention length at test time (table 6 of the paper).
 
-The attention length of a model that was trained with a memory is that of its memory. A model that
-was trained without one is evaluated in sliding windows of that length (section 3.1).
+For a model trained with a memory, the attention length is that of the memory. A model trained
+without memory is evaluated in sliding windows of that length (section 3.1).
 """
 
 import dataclasses
@@ -18,9 +18,9 @@ class AttentionLengths(NamedTuple):
 
     Args:
         lengths: The lengths, ascending. Memory lengths are attention lengths with `same_length`;
-            otherwise a token attends to up to `tgt_len` tokens more. In sliding windows, only the
+            otherwise a token attends to up to `tgt_len` more tokens. In sliding windows, only the
             last half of the targets counts.
-        scores: The score with each.
+        scores: The score for each length.
         initial: The length used in training ("PPL init" of table 6), one of `lengths`.
     """
 
@@ -30,13 +30,13 @@ class AttentionLengths(NamedTuple):
 
     @property
     def best(self) -> int:
-        """The shortest length whose perplexity is the lowest, to two decimals ("Attn Len")."""
+        """The shortest length with the lowest perplexity, to two decimals ("Attn Len")."""
         perplexities = [round(score.perplexity, 2) for score in self.scores]
         return self.lengths[perplexities.index(min(perplexities))]
 
 
 def choose_lengths(initial: int, evaluated: int, limit: int | None = None) -> list[int]:
-    """Returns lengths around that of training, and that of the evaluation unless it is 0.
+    """Returns lengths around the training length, and the evaluation length unless it is 0.
 
     >>> choose_lengths(128, 640)
     [64, 128, 256, 384, 512, 640, 768]
@@ -56,9 +56,9 @@ def measure_attention_lengths(
 ) -> AttentionLengths:
     """Evaluates a model with memories, or in windows, of several lengths, on the same tokens.
 
-    Only `mem_len` of its evaluation is changed; of a model that was trained without memory, only
-    `tgt_len`, for windows. The length of its training is added to the others. At most `max_tokens`
-    are scored, rounded up to whole segments of all lanes. `report` is called after each length.
+    Only the `mem_len` of its evaluation is changed, or for a model trained without memory, the
+    `tgt_len`, for windows. The training length is added to `lengths`. At most `max_tokens` are
+    scored, rounded up to whole segments of all lanes. `report` is called after each length.
     """
     has_windows = not lm.training.mem_len
     initial = lm.training.mem_len or lm.training.tgt_len
@@ -70,7 +70,7 @@ def measure_attention_lengths(
                 lm.evaluation, tgt_len=length, mem_len=0, same_length=False
             )
             evaluator = lm.make_evaluator(evaluation=config)
-            first = store_tokens(split, 0, max_tokens + 1)  # so all windows have equal targets
+            first = store_tokens(split, 0, max_tokens + 1)  # equal targets for all windows
             score = evaluator.score_lanes(evaluator.cut_lanes(first, stride=max(1, length // 2)))
         else:
             config = dataclasses.replace(lm.evaluation, mem_len=length)

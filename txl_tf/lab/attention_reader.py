@@ -21,24 +21,24 @@ class LayerAttention(NamedTuple):
     """The attention of a layer, for the S = M + T keys of the memory and the segment.
 
     `weights` is the softmax of the sum of the terms (a), (b), (c) and (d) (paper, section 3.3),
-    which are divided by sqrt(H). All are 0 where a query does not see the key. A key that it sees
-    may also be a place of the empty memory.
+    which are divided by sqrt(H). All are 0 where a query does not see the key. A visible key may
+    also be an entry of the empty memory.
     """
 
     weights: tf.Tensor  # (B, N, T, S) float32, as the model uses them
     terms: tuple[tf.Tensor, ...]  # (B, N, T, S) float32 each
     mask: tf.Tensor  # (T, S) or (B, 1, T, S) bool, true where a query sees the key
-    is_token: tf.Tensor  # (B, 1, 1, S) bool, false where the key is a place of the empty memory
+    is_token: tf.Tensor  # (B, 1, 1, S) bool, false where the key is an entry of the empty memory
 
 
 class AttentionReader:
     """Reads segments of texts, and reduces the attention of each layer to what an analysis needs.
 
     The attention is observed while the model reads, so the weights are those that it uses, and only
-    the arrays of one layer are held at a time. `reduce` returns the tensors to keep of a layer.
-    `finish` turns those of all layers and the hidden states (B, T, D) into the result of a segment.
-    `resets` tells whether the memory is reset where a document begins. Without `jit`, no graph is
-    traced, which is faster for a single short text.
+    the arrays of one layer are held at a time. `reduce` returns the tensors to keep for a layer.
+    `finish` turns those of all layers and the hidden states (B, T, D) into the result for a
+    segment. `resets` says whether the memory is reset where a document begins. Without `jit`, no
+    graph is traced, which is faster for a single short text.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class AttentionReader:
     def read(
         self, segments: Iterable[Segment], *, n_warm: int = 0
     ) -> Iterator[tuple[Segment, Any]]:
-        """Yields each segment with its result as arrays; `None` for the first `n_warm` segments."""
+        """Yields each segment and its result as arrays, or `None` for the first `n_warm` ones."""
         state: Any = None
         skip, observe = self._steps
         for index, segment in enumerate(segments):

@@ -1,4 +1,4 @@
-"""The report of an analysis of the attention: a table, numbers, and figures (appendix D)."""
+"""The report on the attention of a model: a table, numbers, and figures (appendix D)."""
 
 import itertools
 import os
@@ -38,7 +38,7 @@ _SPACE, _LINE_BREAK = "\u2423", "\\n"  # as `name_symbol` shows them
 
 
 class AttentionReport(NamedTuple):
-    """The results of an analysis of the attention over a split."""
+    """The results of an attention analysis over a split."""
 
     settings: dict[str, Any]  # the run and the settings of the analysis, for JSON
     averages: AttentionAverages
@@ -149,9 +149,9 @@ class AttentionReport(NamedTuple):
 def draw_by_distance(
     panels: Mapping[str, np.ndarray], tgt_len: int, max_distance: int, *, title: str, label: str
 ) -> Figure:
-    """Draws weights (L, N, distances), by the title of their panel.
+    """Draws weights (L, N, distances), given by the title of their panel.
 
-    A row is a head, and a column a distance. A dotted line marks the segment length.
+    A row is a head, a column a distance. A dotted line marks the segment length.
     """
     n_layer, n_head, n_distances = next(iter(panels.values())).shape
     n_heads, n_shown = n_layer * n_head, min(max_distance + 1, n_distances)
@@ -187,11 +187,12 @@ def draw_stretch(
     *,
     are_characters: bool,
 ) -> Figure:
-    """Draws what each target of a stretch of text attends to, a panel for each head.
+    """Draws what each target of a stretch of text attends to, one panel per head.
 
     A row is a target, a column a token before it. Of the tokens that a target sees, the `TOP_SHARE`
-    with the largest weights are drawn in red, and the others in gray. `symbols` are those from the
-    first key to the last target, from `name_symbol`; characters are labeled as words.
+    with the largest weights are drawn in red, the others in gray. `symbols` are the names, from
+    `name_symbol`, of the tokens from the first key to the last target; characters are labeled in
+    words.
     """
     visible = stretch.visible
     n_queries, n_keys = visible.shape
@@ -233,7 +234,7 @@ def draw_stretch(
 
 
 def choose_labels(symbols: Sequence[str], are_characters: bool, *, gap: float) -> dict[int, str]:
-    """Returns labels of tokens by index, `gap` tokens apart; characters are joined to words.
+    """Returns labels of tokens by index, at least `gap` apart; characters are joined into words.
 
     >>> choose_labels(["a", "n", "\u2423", "o", "x"], True, gap=2)
     {0: 'an', 3: 'ox'}
@@ -255,9 +256,9 @@ def choose_labels(symbols: Sequence[str], are_characters: bool, *, gap: float) -
 
 
 def mark_top(weights: np.ndarray, visible: np.ndarray) -> np.ndarray:
-    """Returns whether each key has one of the largest weights of its row, (q, k) bool.
+    """Returns whether each key has one of the largest weights in its row, (q, k) bool.
 
-    Of the visible keys of each query, (q, k) bool, `TOP_SHARE` are marked, rounded up.
+    A share of `TOP_SHARE` of the visible keys of each query is marked, rounded up.
     """
     order = np.argsort(np.where(visible, -weights, np.inf), axis=1, kind="stable")
     places = np.argsort(order, axis=1)  # 0 for the largest weight of the row

@@ -20,7 +20,7 @@ _MAX_SCORES, _MAX_TOKENS = 16 * 512**2, 2**14
 def draw_positions(n_tokens: int, max_context: int, count: int, seed: int) -> np.ndarray:
     """Draws positions of targets with `max_context` tokens before them, (n,) int64, ascending.
 
-    They are all that there are if `count` is 0 or there are fewer.
+    If `count` is 0 or there are not more than `count` targets, all of them are returned.
 
     Raises:
         UserError: If the split is too short for the context.
@@ -39,12 +39,12 @@ def draw_positions(n_tokens: int, max_context: int, count: int, seed: int) -> np
 
 
 class ContextReader:
-    """Computes the loss of tokens after exactly c tokens each (figure 4 of Dai et al. 2019).
+    """Computes the losses of tokens after contexts of exactly c tokens (Dai et al. 2019, figure 4).
 
-    Each context is read from an empty, hidden memory, in the segments and with the span of the
-    config: `LanguageModel.score` of a context and its target gives the same loss of the target.
-    Without a memory, the whole context is read as a single window. If the model has
-    a learned row for each place, longer contexts are cut off at the number of rows.
+    Each context is read from an empty, hidden memory, with the segment length and the span of the
+    config: `LanguageModel.score` of a context with its target gives the target the same loss.
+    Without a memory, the whole context is read as a single window. If the model has a learned row
+    for each position, longer contexts are cut off at the number of rows.
 
     Args:
         lm: The model, with the segment length and the span.
@@ -114,7 +114,7 @@ def _score_last_targets(
     document_starts: tf.Tensor | None,
     begins: tf.Tensor,
 ) -> tuple[tf.Tensor, Any]:
-    """Returns -log p of the last target of each row alone, (B,) float32, and the new state."""
+    """Returns -log p of only the last target of each row, (B,) float32, and the new state."""
     _, state = cached.read(ids, clear_rows(state, begins), counts, document_starts)
     targets = tf.gather(targets, counts[:, None] - 1, axis=1, batch_dims=1)
     nats = cached.model.nll(state.last[:, None], targets, temperature=cached.temperature)

@@ -1,4 +1,4 @@
-"""The report of how far models look: tables, `context.json` and figures."""
+"""The report on how much context models use: tables, `context.json` and figures."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,13 +16,13 @@ _LINE: dict[str, Any] = {"marker": "o", "markersize": 3}
 class ContextReport(NamedTuple):
     """The context lengths of a group of models, by their names."""
 
-    settings: Mapping[str, Any]  # that the results depend on, for `context.json`
+    settings: Mapping[str, Any]  # the settings that the results depend on, for `context.json`
     measure: str  # "perplexity", or the name of bits per token
     lengths: list[int]
     curves: Mapping[str, ContextCurve]
     effective: Mapping[str, Length]
     relative: Sequence[Relative]  # for each share
-    attention: dict[str, tuple[AttentionLengths, list[float]]]  # with their losses
+    attention: dict[str, tuple[AttentionLengths, list[float]]]  # with the loss of each length
 
     def add_attention_lengths(self, name: str, found: AttentionLengths) -> None:
         """Adds the scores of a model by attention length."""
@@ -134,7 +134,7 @@ def draw_context_curves(
 def draw_attention_lengths(
     found: Mapping[str, tuple[AttentionLengths, Sequence[float]]], measure: str
 ) -> Figure:
-    """Draws the loss of each model by the attention length at test time."""
+    """Draws the loss of each model by its attention length at test time."""
     label = "length of memory or window at test time (tokens); star: in training"
     figure = _make_axes(label, measure)
     axes = figure.gca()
@@ -147,7 +147,7 @@ def draw_attention_lengths(
 
 
 def draw_gains(lengths: Sequence[int], names: Sequence[str], relative: Relative) -> Figure:
-    """Draws the gain of a longer context, exp f(c, c) - exp f(c, c'), a panel for each model."""
+    """Draws the gain from a longer context, exp f(c, c) - exp f(c, c'), one panel per model."""
     figure = make_figure(1 + 4 * len(names), 4.2)
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     step = max(1, len(lengths) // 8)

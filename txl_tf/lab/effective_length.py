@@ -18,7 +18,7 @@ class Length(NamedTuple):
 
     Args:
         tokens: The length in tokens.
-        is_last: Whether it is the longest length that was measured: the true one may be longer.
+        is_last: Whether it is the longest length measured: the true one may be longer.
     """
 
     tokens: int
@@ -29,19 +29,20 @@ class Length(NamedTuple):
 
 
 class ContextCurve(NamedTuple):
-    """The loss by context length (figure 4 of the paper), each array (C,).
+    """The loss by context length (figure 4 of the paper); each array is (C,).
 
-    Targets differ more than contexts do, but all contexts have the same targets. So the standard
-    error of a difference to the longest context is much smaller than that of a mean.
+    Losses vary more between targets than between contexts, but all contexts have the same targets.
+    The standard error of the difference to the longest context is therefore much smaller than that
+    of a mean.
     """
 
     means: np.ndarray  # in bits or as perplexities
     errors: np.ndarray  # the standard errors of the means
-    excess_errors: np.ndarray  # those of the differences
+    excess_errors: np.ndarray  # the standard errors of the differences
 
     @property
     def excess(self) -> np.ndarray:
-        """(C,) the excess loss relative to the longest context."""
+        """(C,), the excess loss relative to the longest context."""
         return self.means - self.means[-1]
 
 
@@ -49,7 +50,7 @@ class Relative(NamedTuple):
     """The relative effective context lengths (RECL) of a group of models, for a share r.
 
     Args:
-        share: The share r of the positions that count, the hardest.
+        share: The share r of the positions, the hardest ones, that count.
         n_positions: The number of these positions.
         losses: (I, C, C) float64, f_i(c, c') in nats for c <= c', NaN below the diagonal.
         lengths: The RECL of each model.
@@ -88,10 +89,10 @@ def find_effective_length(
 ) -> Length:
     """Returns the effective context length (ECL) of a model with losses (C, n) by length.
 
-    It is the longest length to which a longer context still gains more than a threshold: the last
-    of the C ascending lengths whose perplexity is lower than that of the length before it by more
-    than `threshold`, relative to the latter (the paper speaks of 0.1 %). If there is none, it is
-    the first length.
+    It is the longest length up to which a longer context still gains more than a threshold: the
+    last of the C ascending lengths at which the perplexity is lower than at the previous length by
+    a fraction of more than `threshold` (0.1 % in the paper). If there is none, it is the first
+    length.
     """
     means = losses.mean(axis=1, dtype=np.float64)
     gains = 1 - np.exp(means[1:] - means[:-1])
@@ -109,8 +110,8 @@ def compare_models(
     """Returns the relative effective context lengths of a group of models (appendix C).
 
     For a context c, each model is compared with the best of the group, b(c, t) = min_i l_i(c, t),
-    at the positions T(c) where that is worst, a `share` of all. f_i(c, c') is the mean over T(c) of
-    min(b(c, t), l_i(c', t)), the loss if the model helps out with a longer context c'. The RECL is
+    at T(c), the `share` of the positions where b is highest. f_i(c, c') is the mean over T(c) of
+    min(b(c, t), l_i(c', t)), the loss if model i helps out with a longer context c'. The RECL is
     the first c from which the next length gains less than `threshold`, relative to exp f_i(c, c).
     The losses of each model are (C, n), at the same positions.
     """

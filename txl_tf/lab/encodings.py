@@ -49,9 +49,9 @@ class BiasedShawEncoding(ShawEncoding):
 
 
 class _PlaceEncoding(Encoding):
-    """Places are added to inputs, and scores have only the term (a): q . k. So W = 0.
+    """Absolute positions are added to inputs, and scores have only the term (a), q . k: W = 0.
 
-    Places are counted from the beginning of the segment, so there can be no memory.
+    Positions are counted from the beginning of the segment, so there can be no memory.
     """
 
     def make_positions(self, model, n_keys, *, clamp_len=-1, training=False):
@@ -64,7 +64,7 @@ class _PlaceEncoding(Encoding):
 
 
 class SinusoidEncoding(_PlaceEncoding):
-    """Sinusoids of the place are added to the embeddings (Vaswani et al. 2017)."""
+    """Sinusoids of the position are added to the embeddings (Vaswani et al. 2017)."""
 
     def encode_embeddings(self, hidden):
         places = make_position_table(ops.shape(hidden)[1], self.config.d_model)[::-1]
@@ -72,7 +72,7 @@ class SinusoidEncoding(_PlaceEncoding):
 
 
 class LearnedEncoding(_PlaceEncoding):
-    """A learned row for each place and layer is added to its input (Al-Rfou et al. 2018)."""
+    """A learned row for each position and layer is added to its input (Al-Rfou et al. 2018)."""
 
     def encode_input(self, model, index, hidden):
         table = slice_weight(model.place_table, index, hidden.dtype)

@@ -1,4 +1,4 @@
-"""The frame of reports: rows of tables, and a folder with numbers and figures."""
+"""The common parts of reports: rows of tables, and a folder with numbers and figures."""
 
 import os
 import warnings
@@ -28,11 +28,11 @@ def write_report(
 ) -> list[str]:
     """Writes a JSON file and figures, by their names, and returns the names of the files.
 
-    The folder is made if necessary; files of an earlier report are replaced.
+    The folder is created if necessary; files of an earlier report are replaced.
     """
     fault = f"the results cannot be written to `{folder}`"
     with explain_errors(fault, OSError), warnings.catch_warnings():
-        # No font has the characters of every vocabulary.
+        # No font has the characters of all vocabularies.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         os.makedirs(folder, exist_ok=True)
         write_json(os.path.join(folder, name), record)

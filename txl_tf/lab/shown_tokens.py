@@ -1,4 +1,4 @@
-"""The tokens of a text as people read them on a page."""
+"""The tokens of a text in readable form, for pages."""
 
 from collections.abc import Iterator
 
@@ -7,19 +7,18 @@ import numpy as np
 from txl_tf.data import Vocabulary
 from txl_tf.scoring.text_report import show_symbol
 
-# Characters that a page cannot show get their picture, and those without a picture U+FFFD.
+# Control characters are replaced by their Unicode pictures, or by U+FFFD if they have none.
 _UNSHOWN = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 _UNSHOWN |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 CONTINUED = "\u00b7"  # stands for a token that only continues a character
 
 
 def show_tokens(vocabulary: Vocabulary | None, ids: np.ndarray) -> list[tuple[str, str]]:
-    r"""Returns the tokens of a text, (n,) int32, as they are shown in it, and the space after them.
+    r"""Returns each token of a text, (n,) int32, as it is shown, and the space that follows it.
 
     The space is white space that is not part of the token. Line breaks and tabs are marked. A
-    character of several tokens, such as the bytes of its UTF-8, is shown at the first of them. A
-    byte that is not UTF-8 is shown as an escape, such as "\xc8". Without a vocabulary, the ids are
-    shown.
+    character of several tokens, such as its UTF-8 bytes, is shown at the first of them. A byte that
+    is not UTF-8 is shown as an escape, such as "\xc8". Without a vocabulary, the ids are shown.
     """
     if vocabulary is None:
         return [(str(token), " ") for token in ids.tolist()]
@@ -38,7 +37,7 @@ def show_tokens(vocabulary: Vocabulary | None, ids: np.ndarray) -> list[tuple[st
 
 
 def name_symbol(vocabulary: Vocabulary | None, token: int) -> str:
-    """Returns a symbol on one line, with visible spaces; its id without a vocabulary."""
+    """Returns a symbol on one line, with visible spaces; without a vocabulary, its id."""
     if vocabulary is None:
         return str(token)
     symbol = show_symbol(vocabulary, token)
@@ -52,7 +51,7 @@ def name_symbol(vocabulary: Vocabulary | None, token: int) -> str:
 
 
 def show_controls(text: str) -> str:
-    """Returns a text with pictures in place of control characters, except tab and line break."""
+    """Returns a text with visible control characters, except for tabs and line breaks."""
     return text.translate(_UNSHOWN)
 
 
@@ -64,7 +63,7 @@ def _show_word(vocabulary: Vocabulary, symbol: str, following: str) -> tuple[str
 
 
 def _split_characters(text: bytes) -> Iterator[tuple[int, str]]:
-    """Yields the byte offset of each character and the character, or the escape of a byte."""
+    """Yields the byte offset of each character, and the character or the escape of a byte."""
     offset = 0
     while offset < len(text):
         for size in range(1, 5):

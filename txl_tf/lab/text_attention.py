@@ -35,8 +35,8 @@ class Head(NamedTuple):
 class HeadAttention(NamedTuple):
     """The attention of K heads within a stretch of text: of q tokens, to k tokens.
 
-    A row belongs to the token that the model has read last, when it predicts the target, which is
-    the next token. The last query is the last key. For the arrays, see `TextAttention`.
+    A row belongs to the last token read when the target, the next token, is predicted. The last
+    query is the last key. For the arrays, see `TextAttention`.
     """
 
     heads: Sequence[Head]
@@ -57,8 +57,8 @@ class HeadAttention(NamedTuple):
 class TextAttention:
     """The attention of some layers and heads within a text of n tokens.
 
-    Row i of an array belongs to token i, the last one that the model has read when it predicts
-    token i + 1. Column j belongs to token j as a key, at the distance i - j.
+    Row i of an array belongs to token i, the last token read when token i + 1 is predicted. Column
+    j belongs to token j as a key, at the distance i - j.
 
     Args:
         ids: (n,) int32, the tokens of the text.
@@ -67,7 +67,7 @@ class TextAttention:
         heads: The indices of the heads N of each layer, from 0.
         visible: (n, n) bool, true where a token sees a key.
         weights: (L, N, n, n) float32, the attention weights, 0 where a token does not see the key.
-            A row sums to 1, less what an empty memory receives with `mask_empty_memory=False`.
+            A row sums to 1, minus the weight on the empty memory with `mask_empty_memory=False`.
         terms: The terms of the scores by their letters in the paper (section 3.3), (L, N, n, n)
             float32 each: content "a", content and position "b", and the global biases of content
             "c" and position "d". They are divided by sqrt(H), and 0 where a token does not see the
@@ -98,20 +98,20 @@ def read_attention(
 ) -> TextAttention:
     """Returns the attention of each token of a text to the tokens before it, in each head.
 
-    The text is read in segments with memory, as `LanguageModel.score` reads it, and the weights are
-    those that the model uses there; see docs/attention-visualization.md.
+    The text is read in segments with memory, as in `LanguageModel.score`, and the weights are those
+    that the model uses there; see docs/attention-visualization.md.
 
     Args:
         lm: The language model.
         text: A text of at least one token, or its ids, (n,) integers.
         layers: The layers, from 0; `None` for all.
         heads: The heads of each of these layers, from 0; `None` for all.
-        mask_empty_memory: As in `LanguageModel.score`. If false, the share of the weight on the
-            empty memory is missing from the sums of the rows.
+        mask_empty_memory: As in `LanguageModel.score`. If false, the weight on the empty memory is
+            missing from the sums of the rows.
 
     Returns:
-        The attention weights, and the four terms of the scores. Its arrays have n * n entries for
-        each head.
+        The attention weights and the four terms of the scores. The arrays have n * n entries per
+        head.
 
     Raises:
         UserError: If the text is empty or cannot be encoded, a layer or head does not exist, or the
@@ -147,7 +147,7 @@ def read_stretch(
 ) -> HeadAttention:
     """Returns the attention of heads over a stretch of a split (paper, appendix D, figure 6).
 
-    The first of its `length` targets has the position `start`, at least 1. The text before fills
+    The first of its `length` targets is at position `start`, at least 1. The text before it fills
     the memory, in the segments of a single lane.
     """
     first_query, tgt_len = start - 1, lm.evaluation.tgt_len
@@ -216,7 +216,7 @@ def read_heads(
 
 
 def parse_heads(texts: Sequence[str], config: ModelConfig) -> list[Head]:
-    """Returns the heads that texts such as "3.0" name, and checks that they exist."""
+    """Returns the heads named by texts such as "3.0", and checks that they exist."""
     heads = []
     for text in texts:
         found = re.fullmatch(r"(\d{1,9})\.(\d{1,9})", text.strip(), flags=re.ASCII)

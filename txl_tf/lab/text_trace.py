@@ -17,9 +17,9 @@ _ADVICE = "to read the text: try a smaller --tgt_len or --mem_len"
 
 
 class TextTracer:
-    """Reads texts, each from an empty memory, and returns the predictions of their tokens.
+    """Reads texts, each from an empty memory, and returns the predictions for their tokens.
 
-    The heads are all different, in ascending order. Texts of all lengths share one traced function.
+    `heads` must be distinct and in ascending order. Texts of all lengths share one traced function.
     """
 
     @explain_full_memory(_ADVICE)
@@ -51,22 +51,22 @@ class TextTracer:
     def trace(
         self, ids: np.ndarray, *, report: Callable[[int], object] = lambda n_ids: None
     ) -> dict[str, np.ndarray]:
-        """Returns the predictions of the tokens 1 to n - 1 of a text, (n,) int32 with n > 1.
+        """Returns the predictions for the tokens 1 to n - 1 of a text, (n,) int32 with n > 1.
 
-        Row i predicts token i + 1, with the attention of token i, the last one that the model has
-        read then. The K rows of attention are the mean of all heads of all layers, and then the
-        chosen heads. `report` is called with the number of tokens after each segment.
+        Row i predicts token i + 1, with the attention of token i, the last token read so far. The K
+        rows of attention are the mean over all heads of all layers, followed by the chosen heads.
+        `report` is called with the number of tokens after each segment.
 
         Returns:
             nats: (n - 1,) float32, -log p with the softmax temperature of the evaluation.
-            ranks: (n - 1,) int32, the number of tokens that were likelier, plus 1.
-            alternatives: (n - 1, A) int32, the likeliest tokens, the likeliest first.
+            ranks: (n - 1,) int32, the number of tokens that were more likely, plus 1.
+            alternatives: (n - 1, A) int32, the most likely tokens, in descending order.
             log_probs: (n - 1, A) float32, their log-probabilities in nats.
             keys: (n - 1, K, k) int32, the positions in the text of the keys with the largest
-                weights, the largest first; arbitrary where the weight is 0.
-            weights: (n - 1, K, k) float32, their weights.
-            in_memory: (n - 1, K) float32, the weight of all tokens before the segment of token i.
-            empty: (n - 1, K) float32, the weight of the empty memory.
+                weights, in descending order; arbitrary where the weight is 0.
+            weights: (n - 1, K, k) float32, the weights of these keys.
+            in_memory: (n - 1, K) float32, the weight on all tokens before the segment of token i.
+            empty: (n - 1, K) float32, the weight on the empty memory.
         """
         tgt_len, mem_len = self._evaluation.tgt_len, self._evaluation.mem_len
         lanes = EvaluationLanes(StoredTokens(ids), n_lanes=1, tgt_len=tgt_len)
@@ -86,7 +86,7 @@ class TextTracer:
         return self._find_keys(tf.gather(weights, chosen)), tf.reduce_sum(weights, axis=0)
 
     def _find_keys(self, weights: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the attention of `trace` from weights (K, T, S); `keys` are columns of them."""
+        """Returns the attention in `trace` from weights (K, T, S); here, `keys` are columns."""
         weights = tf.transpose(weights, (1, 0, 2))  # (T, K, S)
         top = tf.math.top_k(weights, self._n_keys)
         return {

@@ -94,7 +94,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
         return embedded * self.config.d_model**0.5
 
     def get_bins(self):
-        """Returns for each bin i its table (n_i, E_i) and its projection (E_i, D) or `None`."""
+        """Returns the table (n_i, E_i) and the projection (E_i, D) or `None` of each bin i."""
         if self.config.div_val > 1 or not self.config.cutoffs:
             return list(zip(self.tables, self.projections, strict=True))
         table = self.tables[0]

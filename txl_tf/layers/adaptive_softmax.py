@@ -20,8 +20,9 @@ class AdaptiveSoftmax(keras.layers.Layer):
 
     The logits of bin i are `h P^T W^T + b`, with the table W of the embedding (tied weights). The
     config decides whether P is the projection of the embedding, belongs to this layer, or does not
-    exist. Without cutoffs this is one softmax over the whole vocabulary. The products of losses are
-    computed in the dtype of `hidden`, all else in float32 under every dtype policy.
+    exist. Without cutoffs this is one softmax over the whole vocabulary. For losses, matrix
+    products are computed in the dtype of `hidden`; everything else is computed in float32, under
+    every dtype policy.
 
     In the 2019 code: `mask_adaptive_logsoftmax` for GPUs, `mul_adaptive_logsoftmax` for TPUs.
 
@@ -32,9 +33,9 @@ class AdaptiveSoftmax(keras.layers.Layer):
 
     Call arguments:
         hidden: (B, T, D).
-        targets: (B, T) integers in [0, V). This is not checked: others give wrong losses.
+        targets: (B, T) integers in [0, V). Not checked: other values give wrong losses.
         embedding: The `AdaptiveEmbedding` of the model.
-        temperature: By which the logits are divided; 1 with cutoffs.
+        temperature: The divisor of the logits; must be 1 with cutoffs.
 
     Returns:
         (B, T) float32, -log p(target) in nats.
@@ -92,7 +93,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         shape = ops.shape(targets)
         hidden = ops.reshape(hidden, (-1, hidden.shape[-1]))  # (n, D), n = B T
         targets = ops.cast(ops.reshape(targets, (-1,)), "int32")
-        bins = ops.zeros_like(targets)  # the index of the bin of each
+        bins = ops.zeros_like(targets)  # the bin index of each target
         for cutoff in self.config.cutoffs:
             bins += ops.cast(targets >= cutoff, "int32")
         head_size = self.config.bins[0][1]
@@ -151,7 +152,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         return ops.log_softmax(self._append_clusters(tokens, hidden, weights[2]))
 
     def bin_log_probs(self, hidden, weights, multiply=PackedKernel.multiply):
-        """Returns log p(w | bin) of every token of a bin but the head, in nats.
+        """Returns log p(w | bin) of every token of a bin other than bin 0, in nats.
 
         Args:
             hidden: (..., D).
@@ -164,7 +165,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         return ops.log_softmax(_compute_logits(ops.cast(hidden, "float32"), *weights, multiply))
 
     def _compute_all_logits(self, hidden, embedding, multiply):
-        """Returns the logits of head and bins, (..., n_i) each."""
+        """Returns the logits of the head and of each further bin, (..., n_i)."""
         config = self.config
         if config.div_val > 1 or not config.cutoffs or config.d_embed != config.d_model:
             bins = self.get_bin_weights(embedding)
@@ -184,7 +185,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         return ops.concatenate([tokens, _compute_logits(hidden, *weights)], axis=-1)
 
     def get_bin_weights(self, embedding):
-        """Returns table (n_i, E_i), bias (n_i,) and projection (E_i, D) or `None` of each bin."""
+        """Returns each bin's table (n_i, E_i), bias (n_i,) and projection (E_i, D) or `None`."""
         weights = []
         for index, (table, projection) in enumerate(embedding.get_bins()):
             bias = self.biases[index]
@@ -197,7 +198,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
     def _read_bins(self, embedding, dtype):
         """Returns `get_bin_weights` as tensors; the head has the rows of bin 0 and the clusters.
 
-        Packed tables have a dtype, the other weights that in which they are stored.
+        Packed tables are restored in `dtype`; the other weights keep theirs.
         """
 
         def read(weight):
@@ -214,7 +215,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         return [head, *tails]
 
     def _compute_head_nll(self, hidden, targets, weights):
-        """Returns -log p(target | head), (n,); in chunks if all logits need too much memory."""
+        """Returns -log p(target | head), (n,), in chunks if the logits need too much memory."""
         table, bias, projection = weights
         if is_taken_at_once(hidden.shape[0], table.shape[0]):
             return compute_nll(_compute_logits(hidden, table, bias, projection), targets)

@@ -1,10 +1,10 @@
 """Relative attention as the paper defines it (Dai et al. 2019, section 3.3 and appendix B).
 
-With q from the segment, and k and v from memory and segment, a query i sees a key j by
+With q from the segment, and k and v from memory and segment, the score of query i and key j is
 
     score(i, j) = ((q_i + u) . k_j + (q_i + v) . W_r R_{i-j}) / sqrt(H)
 
-which has four terms: (a) q . k, content; (b) q . W_r R, content and position; (c) u . k, the global
+It has four terms: (a) q . k, content; (b) q . W_r R, content and position; (c) u . k, the global
 content bias; (d) v . W_r R, the global position bias. `attend` is this equation, function by
 function. `txl_tf.layers.fused.fused_attention.attend` computes the same faster, and a test compares
 them.
@@ -28,7 +28,7 @@ def attend(
         memory: (B, M, 2 N H), the keys and values of the memory.
         distance_keys: (S, N, W), W_r R of the distances S-1, ..., 0, with S = M + T.
         content_bias: (N, H), u.
-        position_bias: (N, W), v. W is H, but for other encodings than the paper's.
+        position_bias: (N, W), v. W is H, except for encodings other than the paper's.
         mask: (T, S) or (B, 1, T, S) bool, true where a query may see a key.
         seed: (2,) integers, the seed of the dropout of the weights; `None` without dropout.
         rate: Dropout rate of the weights.
@@ -70,9 +70,9 @@ def score_content(query, keys, content_bias):
 
 
 def score_position(query, distance_keys, position_bias):
-    """Returns the terms (b) + (d) of the scores, (B, N, T, S), undefined after the query.
+    """Returns the terms (b) + (d) of the scores, (B, N, T, S), undefined for keys after the query.
 
-    The products are computed for all distances at once, and moved to their keys.
+    The products are computed for all distances at once and moved to their keys.
     """
     query = bias_and_scale(query, position_bias)
     return left_shift(ops.einsum("btnh,snh->bnts", query, distance_keys))
@@ -100,7 +100,7 @@ def left_shift(scores):
 
     Row i of the input holds the scores of query i for the distances S-1, ..., 0. Row i of the
     output holds them for the keys 0, ..., S-1: it is the input row shifted left by T-1-i. The
-    entries that become free belong to keys after the query: they are undefined and must be masked.
+    entries shifted in belong to keys after the query: they are undefined and must be masked.
 
     In the 2019 code: `rel_shift`.
 
@@ -117,11 +117,11 @@ def left_shift(scores):
 
 
 def shift_padded(padded):
-    """Returns `left_shift` of scores that already have an arbitrary first column.
+    """Returns `left_shift` of scores that already have a first column of padding, of any values.
 
-    Row after row, input row i begins at i (1 + S), with its padding. Without the first T numbers
-    and cut every S, output row i begins at T + i S = i (1 + S) + 1 + (T-1-i), which is T-1-i
-    places after the first score of the row.
+    Read row by row, input row i begins at i (1 + S), with its padding. After the first T numbers
+    are dropped and the rest is cut every S, output row i begins at T + i S = i (1 + S) + 1 +
+    (T-1-i), which is T-1-i places after the first score of input row i.
 
     Args:
         padded: (..., T, 1 + S) of any dtype.

@@ -1,7 +1,7 @@
-"""The loss of logits, and of the tokens of one bin alone, with hand-written gradients.
+"""Losses with hand-written gradients: of given logits, and of the tokens of one bin.
 
-The gradients compute the probabilities again. The head is computed as one bin if its logits of all
-tokens would take too much memory.
+The backward pass recomputes the probabilities. The head is computed as one bin if its logits for
+all tokens would take too much memory.
 """
 
 from keras import ops
@@ -11,18 +11,18 @@ from txl_tf.layers.fused.fusion import chain
 from txl_tf.layers.fused.matrix_products import multiply_rounded
 
 LOGITS_PER_CHUNK = 2**24  # 64 MiB of float32
-# Tokens; fewer would read the table of a bin more often, and take hardly less time.
+# In tokens. Smaller chunks would read the table of a bin more often, and save hardly any time.
 SMALLEST_CHUNK = 32
-_N_CHUNKS = 8  # for all tokens; a tail bin needs some of these, and its last one is not full
+_N_CHUNKS = 8  # for all tokens; a tail bin needs a few of them, and does not fill its last one
 _LARGE = 1e30
 
 
 def choose_chunk(n_tokens: int | None, n_rows: int) -> int:
-    """Returns the number of tokens of a chunk.
+    """Returns the number of tokens in a chunk.
 
     Args:
-        n_tokens: Number of all tokens; `None` if it is not known when a function is traced.
-        n_rows: Number of logits of each token.
+        n_tokens: Total number of tokens; `None` if unknown when a function is traced.
+        n_rows: Number of logits per token.
 
     >>> choose_chunk(1024, 8000), choose_chunk(9600, 200_000), choose_chunk(100, 8000)
     (128, 83, 32)
@@ -35,7 +35,7 @@ def choose_chunk(n_tokens: int | None, n_rows: int) -> int:
 
 
 def clip_chunk(n_tokens, n_rows):
-    """Returns a chunk for n tokens, a tensor: all of them if their logits fit into one."""
+    """Returns the chunk size for n tokens, a tensor: n if all their logits fit into one chunk."""
     return ops.clip(n_tokens, 1, max(LOGITS_PER_CHUNK // n_rows, 1))
 
 
@@ -73,7 +73,7 @@ def score_targets(logits, targets):
 
 @chain
 def differentiate_logits(logits, targets, log_sums, scale):
-    """Returns the gradient of the logits, (n, V), of losses that are multiplied by (n,) scale."""
+    """Returns the gradient of the logits, (n, V), for losses multiplied by `scale`, (n,)."""
     one_hot = ops.one_hot(targets, logits.shape[-1], dtype=logits.dtype)
     return (ops.exp(logits - log_sums[:, None]) - one_hot) * scale[:, None]
 
@@ -82,15 +82,15 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
     """Returns -log p(target | bin) of the tokens whose targets lie in a bin, 0 for the others.
 
     The number of tokens in a bin is known only at run time, but compiled steps need fixed shapes.
-    So the tokens are sorted by bin, and a loop takes as many chunks of a fixed size as the bin
-    needs: no token is dropped however full a bin is, and only the last chunk contains tokens of
-    other bins, which are ignored. The backward pass computes the logits again, chunk by chunk, so
-    the logits of only one chunk are in memory at a time.
+    The tokens are therefore sorted by bin, and a loop processes as many chunks of a fixed size as
+    the bin needs: no token is dropped however full a bin is, and only the last chunk contains
+    tokens of other bins, which are ignored. The backward pass recomputes the logits chunk by chunk,
+    so the logits of only one chunk are in memory at a time.
 
-    In the 2019 code: on TPUs, room for as many tokens as `get_bin_sizes` says.
+    In the 2019 code: on TPUs, each bin has room for a fixed number of tokens, `get_bin_sizes`.
 
     Args:
-        hidden: (n, D). The products are computed in its dtype, all else in float32.
+        hidden: (n, D). Products are computed in its dtype, everything else in float32.
         weight: (n_i, E_i), the rows of the bin's tokens.
         bias: (n_i,).
         projection: (E_i, D) or `None`.
@@ -98,7 +98,7 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
         order: (n,) int32, the indices of the tokens, sorted by bin.
         start: () int32, index in `order` of the first token of the bin.
         count: () int32, number of tokens in the bin.
-        chunk: Number of tokens of a chunk, which may be a tensor; `None` for `choose_chunk`.
+        chunk: Number of tokens in a chunk, which may be a tensor; `None` for `choose_chunk`.
 
     Returns:
         (n,) float32, in the order of `hidden`.
@@ -111,8 +111,8 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
     def locate(index):
         """Returns the tokens of a chunk, (chunk,) int32, and a mask of those in the bin."""
         indices = index * chunk + ops.arange(chunk, dtype="int32")
-        # A gather: for a slice, XLA would need its start, and so the targets, as constants, and
-        # would compile again at every step.
+        # A gather: for a slice, XLA would need its start, and thus the targets, as constants, and
+        # would recompile at every step.
         tokens = ops.take(order, ops.minimum(start + indices, n_tokens - 1))
         return tokens, indices < count
 

@@ -26,11 +26,11 @@ class DecoderLayer(keras.layers.Layer):
         dropout: Dropout rate of the outputs of both parts, and inside the feed-forward network.
         dropatt: Dropout rate of the attention weights.
         qkv_dropout: Dropout rate of queries, keys and values.
-        is_locked: Whether all positions of a row have the same dropout mask, except in the dropout
-            of the attention weights.
-        has_empty: Whether words are dropped before the layer, so that states may be zeros. In
-            training, no gradient is passed to them then; see `add_and_normalize`.
-        layer_norm_epsilon: LayerNorm adds it to the variance; the 2019 release has 1e-12.
+        is_locked: Whether all positions of a row share one dropout mask, except in the dropout of
+            the attention weights.
+        has_empty: Whether word dropout precedes the layer, so that some states may be zeros. In
+            training, these then receive no gradient; see `add_and_normalize`.
+        layer_norm_epsilon: Added to the variance in LayerNorm; 1e-12 in the 2019 release.
         projects_positions: As in `RelativeAttention`.
         kernel_initializer: Initializer of all kernels.
         seed: Dropout seed: an integer, `None` or a `keras.random.SeedGenerator` to share.
@@ -153,7 +153,7 @@ class DecoderLayer(keras.layers.Layer):
         return self.finish(hidden, change, training=training)
 
     def finish(self, hidden, change, training=False, multiply=PackedKernel.multiply):
-        """Returns the output of the layer, (B, T, D), given its input and that of the attention.
+        """Returns the output of the layer, (B, T, D), given its input and the attention's output.
 
         `multiply` computes the products with packed kernels; see `matmul_rows`.
         """

@@ -24,8 +24,8 @@ class Dropout(keras.layers.Layer):
 
     Each `keras.layers.Dropout` has its own random state. Here all layers of a model share one
     generator, so a training loop can set the masks of the whole model in one place, by step and
-    replica: a run is repeatable, and each replica has different masks. `make_keep_mask` computes
-    them, so every backend of Keras draws the same ones.
+    replica: runs are reproducible, and each replica has different masks. `make_keep_mask` computes
+    the masks, so every Keras backend draws the same ones.
 
     Locked dropout (also called variational) drops the same entries at all positions of a row: it
     has one mask for the axis before the last.
@@ -66,9 +66,9 @@ class Dropout(keras.layers.Layer):
         return inputs_shape
 
     def draw(self, training=True):
-        """Returns what defines the next mask, for operations that drop entries themselves.
+        """Returns what defines the next mask, for operations that apply dropout themselves.
 
-        It is a dict with `seed`, `rate` and `is_locked`; empty without dropout.
+        This is a dict with `seed`, `rate` and `is_locked`; it is empty without dropout.
         """
         if not training or not self.rate:
             return {}
@@ -106,7 +106,7 @@ class WordDropout(keras.layers.Layer):
     """Drops words in training: all positions that hold a dropped word become zeros.
 
     This drops rows of the embedding table and scales up the others (Merity et al. 2017, section
-    4.3). All rows of a batch share one mask. The softmax keeps its rows.
+    4.3). All rows of a batch share one mask. The softmax keeps all rows of the table.
 
     Args:
         rate: Fraction of the words to drop, in [0, 1).
@@ -171,7 +171,7 @@ def drop_entries(inputs, seed, rate, is_locked):
 
 
 def make_keep_mask(shape, rate, seed):
-    """Returns the mask of the entries to keep, a function of the seed and each entry's index.
+    """Returns the mask of the entries to keep: a function of the seed and each entry's index.
 
     The decision about an entry is a hash of its index in row-major order: a Weyl sequence, then two
     rounds of xor-shift and multiply with the constants of Wellons' `lowbias32`, with a key from the
@@ -199,7 +199,7 @@ def make_keep_mask(shape, rate, seed):
 
 
 def make_index_mask(indices, rate, seed):
-    """Returns the entries of a mask (V,) from `make_keep_mask` at indices, without the others.
+    """Returns the entries of a mask (V,) from `make_keep_mask` at given indices only.
 
     The indices are integers in [0, V) of any shape, which is the shape of the result.
     """

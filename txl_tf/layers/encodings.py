@@ -4,11 +4,11 @@ The scores of every encoding have the form
 
     score(i, j) = ((q_i + u) . k_j + (q_i + v) . r_{i-j}) / sqrt(H)
 
-An encoding is an object that the model asks for r, u and v, and for what it adds to the inputs. It
-has no weights of its own: `txl_tf.config.encodings` declares them, and the model makes and holds
-them. The product with r has the width W of v: if W < H, only the first W entries of q meet r; if
-W > H, zeros follow q. The paper's encoding has W = H, and adds nothing to the inputs; those of its
-ablations differ.
+The model asks an encoding for r, u and v, and for what to add to the inputs. An encoding has no
+weights of its own: `txl_tf.config.encodings` declares them, and the model makes and holds them. The
+product with r has the width W of v: if W < H, only the first W entries of q are used; if W > H, q
+is padded with zeros. The paper's encoding has W = H and adds nothing to the inputs; the encodings
+of its ablations differ.
 """
 
 import pkgutil
@@ -46,7 +46,7 @@ def make_position_table(length, width, *, clamp_len=-1):
 
 
 class Encoding:
-    """The interface of the encodings, and what most of them have in common: u = 0, v = 0.
+    """The interface of the encodings, with what most of them have in common: u = 0, v = 0.
 
     Args:
         config: The `ModelConfig`.
@@ -59,11 +59,11 @@ class Encoding:
         self.config = config
 
     def encode_embeddings(self, hidden):
-        """Returns the embeddings, (B, T, D), with what the encoding adds before the dropout."""
+        """Returns the embeddings, (B, T, D), plus what the encoding adds before dropout."""
         return hidden
 
     def encode_input(self, model, index, hidden):
-        """Returns the input of a layer, (B, T, D), with what the encoding adds."""
+        """Returns the input of a layer, (B, T, D), plus what the encoding adds."""
         return hidden
 
     def make_positions(self, model, n_keys, *, clamp_len=-1, training=False):
@@ -76,8 +76,8 @@ class Encoding:
             training: Whether to apply dropout.
 
         Returns:
-            A list of (S, N, W) in the compute dtype, with the width W of v; or of (S, D), if each
-            attention projects it.
+            A list of tensors in the compute dtype: (S, N, W), with the width W of v; or (S, D), if
+            each attention layer projects them.
         """
         raise NotImplementedError
 
@@ -105,7 +105,7 @@ class RelativeEncoding(Encoding):
 
 def make_encoding(config):
     """Returns the encoding that a `ModelConfig` names."""
-    # Imported when it is used, because the laboratory lies above this module.
+    # Imported on use, because txl_tf.lab depends on this module.
     return pkgutil.resolve_name(ENCODINGS[config.encoding].place)(config)
 
 
@@ -118,6 +118,6 @@ def fit_width(states, width):
 
 
 def slice_weight(weight, part, dtype):
-    """Returns a part of a weight, such as that of a layer, in a dtype; `...` for all of it."""
+    """Returns a part of a weight in a dtype: the index of a layer, or `...` for all of it."""
     # Always a slice: the gradient of a variable that is passed to `keras.remat` counts twice.
     return ops.cast(ops.convert_to_tensor(weight)[part], dtype)

@@ -22,7 +22,7 @@ class FeedForward(keras.layers.Layer):
     Args:
         d_inner: Size of the inner layer.
         dropout: Dropout rate of the inner layer.
-        is_locked: Whether all positions of a row have the same dropout mask.
+        is_locked: Whether all positions of a row share one dropout mask.
         kernel_initializer: Initializer of both kernels; biases start at 0.
         seed: Dropout seed: an integer, `None` or a `keras.random.SeedGenerator` to share.
 
@@ -93,7 +93,7 @@ class FeedForward(keras.layers.Layer):
 class _Dense(keras.layers.Layer):
     """A dense layer whose weights stay float32 until they are used.
 
-    Keras casts weights only within the call of a layer, but `keras.remat` also computes outside.
+    Keras casts weights only within the call of a layer, but `keras.remat` also computes outside it.
     """
 
     def __init__(self, units, *, kernel_initializer, **kwargs):

@@ -7,12 +7,12 @@ from keras import ops
 
 
 def make_attention_mask(tgt_len, mem_len, *, same_length=False, counts_self=False, n_before=None):
-    """Returns the attention mask: the memory, and the segment up to the query.
+    """Returns the attention mask: a query sees the memory, and the segment up to itself.
 
     Query i sees key s if s <= i + M; s counts from the oldest state of the memory, so the distance
-    is i + M - s. `same_length` makes it a sliding window: also s >= i, so that every query sees
-    M + 1 keys. `counts_self` makes that s > i: M keys, including the query's own. `n_before` hides
-    what is empty, and other documents.
+    is i + M - s. `same_length` makes this a sliding window by also requiring s >= i, so that every
+    query sees M + 1 keys; with `counts_self`, s > i: M keys, including the query's own. `n_before`
+    hides empty memory entries and other documents.
 
     In the 2019 code: `_create_mask`, where 1 means hidden.
 
@@ -21,8 +21,8 @@ def make_attention_mask(tgt_len, mem_len, *, same_length=False, counts_self=Fals
         mem_len: Memory length M.
         same_length: Whether every query sees the same number of keys.
         counts_self: Whether that number is M instead of M + 1.
-        n_before: (B, T) int32 from `count_before`, the number of tokens before each query that it
-            may see: the last ones. `None` to show all, also empty entries of the memory.
+        n_before: (B, T) int32 from `count_before`, how many of the tokens before each query it may
+            see, counted back from the query. `None` to show all, including empty memory entries.
 
     Returns:
         (T, M + T) bool, true where the query (row) sees the key (column); (B, 1, T, M + T) with
@@ -45,11 +45,11 @@ def make_attention_mask(tgt_len, mem_len, *, same_length=False, counts_self=Fals
 
 
 def count_before(n_read, tgt_len, document_starts=None):
-    """Returns how many tokens were read before each token of a segment, in its document.
+    """Returns how many tokens of its document were read before each token of a segment.
 
     Args:
-        n_read: (B,) int32, the number of tokens before the segment: those that the memory holds,
-            or more.
+        n_read: (B,) int32, the number of tokens before the segment; at least those that the memory
+            holds.
         tgt_len: Segment length T.
         document_starts: (B, T) bool, true where a token begins a document; `None` if none does.
 

@@ -1,6 +1,6 @@
 """Weight-only quantization: kernels stored in bfloat16 or int8.
 
-Generation reads every kernel for each token, so the speed of the memory limits it: narrower kernels
+Generation reads every kernel for each token, so it is limited by memory bandwidth: narrower kernels
 take less time, and less space in memory and on disk. Activations keep their dtype. The weights of
 the model must not change.
 """
@@ -18,10 +18,10 @@ _LARGEST = 127  # of int8, without -128, so that both signs have the same range
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class PackedPolicy(keras.DTypePolicy):
-    """A dtype policy of layers whose kernels are packed.
+    """A dtype policy for layers whose kernels are packed.
 
     Args:
-        name: The name of the policy of all else, such as "float32" or "mixed_bfloat16".
+        name: The policy of everything else, such as "float32" or "mixed_bfloat16".
         packed_dtype: The dtype of the kernels, "bfloat16" or "int8".
     """
 
@@ -36,10 +36,10 @@ class PackedPolicy(keras.DTypePolicy):
 class PackedKernel:
     """A matrix whose rows are stored in bfloat16, or in int8 with a scale for each row.
 
-    It stands in the place of a kernel (K, L), stored by its L outputs, or of a table (n, E),
-    stored by its rows, which are the outputs of a product with tied weights. It converts to a
+    It replaces a kernel (K, L), stored with a row for each of the L outputs, or a table (n, E),
+    stored as it is: its rows are the outputs of a product with tied weights. It converts to a
     float32 tensor of that shape wherever TensorFlow expects a tensor. Products call `multiply`,
-    unless their caller gives them another `Multiply`.
+    unless their caller passes another `Multiply`.
 
     Args:
         rows: The stored matrix, a variable or tensor of bfloat16 or int8.
@@ -85,7 +85,7 @@ class PackedKernel:
         return _multiply_flat(inputs, lambda flat: multiply(flat, rows, transpose_right=True))
 
     def multiply_stored(self, inputs: Any, product: Callable[[Any, Any], Any]) -> Any:
-        """Returns the same product, (..., L), of the rows as they are stored, and then scaled.
+        """Returns the same product, (..., L), computed from the stored rows and then scaled.
 
         Args:
             inputs: (..., K).
@@ -111,12 +111,12 @@ class PackedKernel:
         return matrix if dtype is None else ops.cast(matrix, dtype)
 
 
-# How a product with a packed kernel is computed: from the kernel and inputs (..., K) to (..., L).
+# Computes a product with a packed kernel: from the kernel and inputs (..., K) to (..., L).
 Multiply = Callable[[PackedKernel, Any], Any]
 
 
 def _multiply_flat(inputs: Any, compute: Callable[[Any], Any]) -> Any:
-    """Returns `compute` of inputs (..., K) as (n, K), with the axes of the inputs."""
+    """Applies `compute`, a function of inputs (n, K), to inputs (..., K)."""
     *batch, width = ops.shape(inputs)
     outputs = compute(ops.reshape(inputs, (-1, width)))
     return ops.reshape(outputs, (*batch, outputs.shape[-1]))
@@ -125,8 +125,7 @@ def _multiply_flat(inputs: Any, compute: Callable[[Any], Any]) -> Any:
 def quantize_rows(rows: Any) -> tuple[Any, Any]:
     """Returns rows (..., L, K) of floats in int8, and their scales, (..., L, 1).
 
-    The scale of a row is its largest magnitude, divided by 127. The values are rounded to the
-    nearest.
+    The scale of a row is its largest magnitude divided by 127. Values are rounded to nearest.
     """
     scales = ops.max(ops.abs(rows), axis=-1, keepdims=True) / _LARGEST
     scales = ops.where(scales > 0, scales, 1.0)
@@ -147,7 +146,7 @@ def add_kernel(
     Args:
         layer: The layer.
         name: The name of the kernel.
-        shape: (K, L) of a kernel, (n, E) of a table.
+        shape: (K, L) for a kernel, (n, E) for a table.
         initializer: The initializer; a packed kernel starts at 0.
         is_table: Whether the matrix is a table.
         **options: Further arguments of `add_weight` if the kernel is not packed.
@@ -182,10 +181,10 @@ def take_rows(table: Any, indices: Any, dtype: str) -> Any:
 
 
 def restore_kernels(kernels: Sequence[Any], dtype: str) -> Multiply:
-    """Returns products with kernels that are restored once, for use in a loop after this call.
+    """Returns a `Multiply` with kernels that are restored once, here, for use in a loop.
 
     Args:
-        kernels: The kernels; those that are not packed are left out.
+        kernels: The kernels; those that are not packed are ignored.
         dtype: The dtype of the restored kernels.
     """
     restored = {

@@ -35,8 +35,8 @@ class RelativeAttention(keras.layers.Layer):
         dropatt: Dropout rate of the attention weights.
         qkv_dropout: Dropout rate of queries, keys and values.
         is_locked: Whether that dropout has one mask for all positions of a row, memory included.
-        projects_positions: Whether the layer has the kernel W_r. If not, `positions` are the
-            products of the distances themselves, for other encodings than the paper's; see
+        projects_positions: Whether the layer has the kernel W_r. If not, `positions` holds the
+            products of the distances themselves, for encodings other than the paper's; see
             `txl_tf.layers.encodings`.
         kernel_initializer: Initializer of the projections.
         seed: Dropout seed: an integer, `None` or a `keras.random.SeedGenerator` to share.
@@ -142,8 +142,8 @@ class RelativeAttention(keras.layers.Layer):
         """
         d_heads = self.n_head * self.d_head
         # The memory is projected separately from the segment: its backward pass then computes
-        # gradients of the kernel only, half the work of a single product over both. The memory may
-        # be a caller's own, with gradients.
+        # gradients of the kernel only, half the work of a single product over both. A caller may
+        # pass a memory with gradients, hence `stop_gradient`.
         kernel = ops.cast(self.qkv_kernel, hidden.dtype)
         segment = matmul_rows(hidden, kernel)
         old = matmul_rows(ops.stop_gradient(memory), kernel[:, d_heads:])
@@ -152,7 +152,7 @@ class RelativeAttention(keras.layers.Layer):
     def _drop_projections(self, segment, old, training=False):
         """Returns the projections of segment (B, T, 3 N H) and memory (B, M, 2 N H) with dropout.
 
-        One mask (B, S, 3 N H) covers both; its part for the queries of the memory is not used.
+        One mask (B, S, 3 N H) covers both; its part for queries of the memory is unused.
         """
         if not training or not self.qkv_dropout.rate:
             return segment, old

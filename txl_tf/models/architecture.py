@@ -8,8 +8,8 @@ from txl_tf.errors import UserError
 from txl_tf.models.cached_model import FrozenModel
 from txl_tf.models.segment_model import SegmentModel
 
-# The classes of the model, and of the same with frozen weights. They are imported when they are
-# used, because the laboratory lies above this module.
+# The classes of the models, and of the same models with frozen weights. They are imported on use,
+# because txl_tf.lab depends on this module.
 _BASELINES = "txl_tf.lab.baselines"
 _MODELS = {
     TRANSFORMER_XL: "txl_tf.models.transformer_xl:TransformerXL",
@@ -32,10 +32,10 @@ _REASONS = {
 
 
 def make_model(config: ModelConfig, *, dtype: Any = "float32", **kwargs: Any) -> SegmentModel:
-    """Returns a new model of a config; the other arguments are those of its class.
+    """Returns a new model for a config; other arguments are passed to its class.
 
-    Unlike its class, it does not take the dtype policy from the settings of Keras: the numbers of
-    a run depend on the run alone.
+    Unlike the class, it does not default to the global dtype policy of Keras: the results of a run
+    depend on the run alone.
     """
     return pkgutil.resolve_name(_MODELS[config.model_type])(config, dtype=dtype, **kwargs)
 
@@ -43,7 +43,7 @@ def make_model(config: ModelConfig, *, dtype: Any = "float32", **kwargs: Any) ->
 def make_frozen_model(
     model: SegmentModel, span: AttentionSpan, tgt_len: int, **kwargs: Any
 ) -> FrozenModel:
-    """Returns a model as it reads with frozen weights; the arguments are those of its class."""
+    """Returns the form of a model that reads with frozen weights; arguments go to its class."""
     return pkgutil.resolve_name(_FROZEN[model.config.model_type])(model, span, tgt_len, **kwargs)
 
 

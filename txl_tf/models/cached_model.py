@@ -22,7 +22,7 @@ from txl_tf.layers.packed_kernel import Multiply, PackedKernel
 from txl_tf.models.segment_model import SegmentModel
 from txl_tf.models.transformer_xl import TransformerXL
 
-# Takes a layer of a segment: index, heads, products of the distances, mask, weights.
+# Called for each layer with its index, heads, products of the distances, mask and weights.
 Observer = Callable[[int, Heads, tf.Tensor, tf.Tensor, tf.Tensor], None]
 State = TypeVar("State", bound=Any)
 
@@ -37,7 +37,7 @@ class CachedState(NamedTuple):
             matrix products expect them.
         values: (B, N, M, H) for each layer.
         last: (B, D), the hidden state of the last token read, which predicts the next token.
-        n_read: (B,) int32, the number of tokens read since the row, or the document that it reads,
+        n_read: (B,) int32, the number of tokens read since the row, or its current document,
             began, capped at M + 1.
     """
 
@@ -48,16 +48,16 @@ class CachedState(NamedTuple):
 
     @property
     def filled(self) -> tf.Tensor:
-        """(B,) int32, the number of memory entries in use, which are the last of the M.
+        """(B,) int32, the number of memory entries in use: the last ones of the M.
 
-        The others hold no token of the document that the row reads. Before the first segment they
-        are zeros, which the 2019 release attends to.
+        The others hold no token of the row's current document. Before the first segment they are
+        zeros, which the 2019 release attends to.
         """
         return tf.minimum(self.n_read, self.keys[0].shape[2])
 
 
 class FrozenModel:
-    """The base of the models with frozen weights, which read segments and score what they read.
+    """Base class of models with frozen weights, which read and score segments.
 
     A state is a nest of tensors with the fields `last` and `n_read` of `CachedState`. A subclass
     defines `initial_state` and `read` as `CachedModel` does.
@@ -68,13 +68,13 @@ class FrozenModel:
         tgt_len: The largest number of tokens T in a segment.
         mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019 release
             attends to them, and its results depend on it.
-        temperature: The temperature of the softmax by which tokens are scored.
-        defer_products: Whether to leave what is cached of the weights to `follow_weights`, which
-            must then be called before anything is read.
+        temperature: The softmax temperature for scores.
+        defer_products: Whether to skip the products that are cached from the weights. The caller
+            must then call `follow_weights` before the first read.
 
     Raises:
-        UserError: If the model cannot read with the span and the segment length, or the softmax
-            cannot have the temperature.
+        UserError: If the model does not support the span and the segment length, or the softmax
+            does not support the temperature.
     """
 
     initial_state: Callable[..., Any]
@@ -103,20 +103,20 @@ class FrozenModel:
 
     @property
     def max_len_without_memory(self) -> int:
-        """A number of tokens that `without_memory` reads with the same results.
+        """A length of texts up to which `without_memory` gives the same results.
 
-        Each of so many tokens sees all tokens before it, in one segment or in segments of
-        `tgt_len`. The number may be more than `tgt_len`.
+        In such a text, each token sees all tokens before it, whether in one segment or in segments
+        of `tgt_len`. The length may exceed `tgt_len`.
         """
         return 0
 
     @property
     def reach(self) -> int:
-        """About how many tokens back a layer looks, by which evaluation warms its lanes."""
+        """About how many tokens back a layer sees; evaluation warms up its lanes accordingly."""
         return self.span.mem_len
 
     def follow_weights(self) -> None:
-        """Recomputes what is cached of the weights after they have changed."""
+        """Recomputes what is cached from the weights, after they have changed."""
 
     def without_memory(self) -> Self:
         """Returns the same model with `mem_len=0`."""
@@ -133,9 +133,9 @@ class FrozenModel:
     ) -> tuple[tf.Tensor, State]:
         """Reads a segment and scores the token that follows each of its tokens.
 
-        The arguments are those of `read`, and `targets` (B, T) int32 in [0, V), the tokens that
-        follow `ids`, and `begins` (B,) bool, the rows that begin with an empty memory; `None` if
-        none does.
+        Takes the arguments of `read` and two more: `targets`, (B, T) int32 in [0, V), the tokens
+        that follow `ids`; and `begins`, (B,) bool, true for rows that begin with an empty memory,
+        or `None` if none does.
 
         Returns:
             -log p of each target in nats, (B, T) float32, 0 beyond a row's count; and the new
@@ -178,16 +178,15 @@ class CachedModel(FrozenModel):
 
     The memory reuses what was computed for the previous segments (Dai et al. 2019, section 3.2).
     While the weights are fixed, the keys and values of a hidden state never change, so they are
-    cached in its place, and so are the products of the positions. The results are those of the
-    model.
+    cached in its place, as are the products of the positions. The results are those of the model.
 
     The arguments are those of `FrozenModel`; the memory has `span.mem_len` entries.
 
     Attributes:
         positions: The products W_{k,R} R of all distances in a segment (terms b and d in section
-            3.3), a variable (N, 1 + M + T, W) for each layer: a constant would become part of
-            every function that reads it. The first row is the padding that `shift_padded` needs;
-            no query sees it.
+            3.3), one variable (N, 1 + M + T, W) per layer, because a constant would become part of
+            every traced function. The first row is the padding that `shift_padded` needs; no query
+            sees it.
     """
 
     model: TransformerXL
@@ -250,12 +249,12 @@ class CachedModel(FrozenModel):
             state: The value of `initial_state` or of the previous call.
             counts: (B,) int32, the number of tokens in each row; the rest is padding, which
                 changes no other token and is not stored. `None` if there is no padding.
-            document_starts: (B, t) bool, true where a token begins a document, from which all
-                before it and an empty memory are hidden. `None` if no document begins, and for
-                texts that are not told apart. Not supported together with `counts`.
+            document_starts: (B, t) bool, true where a token begins a document. What precedes a
+                document, and empty memory, are hidden from it. `None` if no document begins, or if
+                documents are not separated. Not supported together with `counts`.
             observe: Called once for each layer, in order, with its index, `Heads`, products of the
                 distances, mask and attention weights (B, N, t, M + t); `None` for no observer.
-            multiply: How products with the kernels of a quantized model are computed.
+            multiply: Computes the products with the kernels of a quantized model.
 
         Returns:
             The hidden states, (B, t, D) in the compute dtype, for the model's `nll` and
@@ -306,7 +305,7 @@ class CachedModel(FrozenModel):
     def _slice_positions(self, index: int, tgt_len: int | tf.Tensor) -> tf.Tensor:
         """Returns a layer's positions for a segment of t tokens, (N, 1 + M + t, W).
 
-        They are the last rows for T tokens; only the first row, which no query sees, differs.
+        They are the last rows of those for T tokens, except for the first, which no query sees.
         """
         products = self.positions[index].value()
         return products[:, ops.shape(products)[1] - 1 - self.span.mem_len - tgt_len :]
@@ -323,7 +322,7 @@ class CachedModel(FrozenModel):
 def make_cached(
     model: TransformerXL, config: EvalConfig, *, mask_empty_memory: bool = False
 ) -> CachedModel:
-    """Returns a model that reads with the segment length, span and temperature of a config."""
+    """Returns a cached model with the segment length, span and temperature of a config."""
     return CachedModel(
         model,
         config.span,

@@ -1,4 +1,4 @@
-"""Compilation by XLA in the modes of `jit`, and errors of a device whose memory is full."""
+"""Compilation by XLA in the modes of `jit`, and out-of-memory errors."""
 
 import contextlib
 import functools
@@ -24,7 +24,7 @@ COMPILED = {
 
 
 class Recent(dict[Key, Value]):
-    """The values that were used last, such as compiled functions, which take memory.
+    """A cache of the most recently used values, such as compiled functions, which take memory.
 
     >>> recent = Recent(2)
     >>> [recent.get_or_make(key, lambda: key.upper()) for key in "abac"], list(recent)
@@ -36,7 +36,7 @@ class Recent(dict[Key, Value]):
         self._most = most
 
     def get_or_make(self, key: Key, make: Callable[[], Value]) -> Value:
-        """Returns the value of a key, which is made if it is not held."""
+        """Returns the value of a key, which is made if it is not cached."""
         self[key] = value = self.pop(key) if key in self else make()  # at the end
         if len(self) > self._most:
             del self[next(iter(self))]
@@ -44,10 +44,10 @@ class Recent(dict[Key, Value]):
 
 
 def choose_jit(jit: str, dtype: str) -> str:
-    """Returns the mode that "auto" stands for with a compute dtype, or the given one.
+    """Returns the given mode, or for "auto" the mode that suits the compute dtype.
 
     Raises:
-        UserError: If there is no such mode.
+        UserError: If the mode is unknown.
     """
     if jit not in JIT_MODES:
         raise UserError(f"`jit` must be one of {', '.join(JIT_MODES)}. Received: jit={jit!r}")
@@ -62,21 +62,22 @@ def has_accelerator() -> bool:
 
 
 def compile_function(function: Callable[..., Any], jit: str, dtype: str = "float32") -> Any:
-    """Returns a `tf.function` of which XLA compiles as much as `jit`, one of `JIT_MODES`, says.
+    """Returns a `tf.function`; `jit`, one of `JIT_MODES`, says how much of it XLA compiles.
 
-    That is the whole function, the chains of element-wise operations between the products (see
-    `txl_tf.layers.fused.fusion`), nothing, the whole function with kernels for TPUs (see
-    `txl_tf.layers.fused.tpu_attention`), or "auto", which is `choose_jit`.
+    "whole" compiles the whole function; "chains", the chains of element-wise operations between the
+    matrix products (see `txl_tf.layers.fused.fusion`); "none", nothing; "kernels", the whole
+    function, with kernels for TPUs (see `txl_tf.layers.fused.tpu_attention`). For "auto", see
+    `choose_jit`.
 
     Raises:
-        UserError: If there is no such mode, or if kernels are wanted, and there is no TPU or JAX is
-            not installed.
+        UserError: If `jit` is unknown, or if it is "kernels" and there is no TPU or JAX is not
+            installed.
     """
     jit = choose_jit(jit, dtype)
     if jit == "kernels":
         _check_kernels()
     engine = {"chains": CHAINS, "kernels": TPU}.get(jit)
-    if engine is None:  # the one in use when the function is traced
+    if engine is None:  # tracing then uses the engine that is active
         return tf.function(function, jit_compile=jit == "whole", autograph=False)
 
     @functools.wraps(function)
@@ -95,14 +96,14 @@ def _check_kernels() -> None:
 
 
 def _compile_chain(chain: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Callable[..., Any]:
-    """Returns a chain that XLA compiles for tensors like these."""
+    """Returns a chain, compiled by XLA for the shapes and dtypes of these tensors."""
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
     with tf.init_scope():
         compiled = tf.function(chain, jit_compile=True, autograph=False)
         concrete = compiled.get_concrete_function(*specs)
 
     def call(*tensors: tf.Tensor) -> Any:
-        # Watched tensors would make TensorFlow derive a gradient, and keep all that it needs.
+        # For watched tensors, TensorFlow would build a gradient function and keep its inputs.
         return concrete(*map(tf.stop_gradient, tensors))
 
     return call

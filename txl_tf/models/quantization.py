@@ -11,14 +11,14 @@ from txl_tf.models.transformer_xl import TransformerXL
 
 
 def quantize(model: SegmentModel, dtype: str) -> TransformerXL:
-    """Returns a copy of a model that cannot be trained, with kernels and tables in fewer bits.
+    """Returns a copy of a model, which cannot be trained, with kernels and tables in fewer bits.
 
-    Biases, norms and small projections stay in float32. So do activations, keys and values with
-    "int8", which has a scale for each output (symmetric, rounded to nearest). With "bfloat16",
-    segments are computed in bfloat16 too, as in training with that precision.
+    Biases, norms and small projections stay in float32. "int8" has a scale for each output
+    (symmetric, rounded to nearest), and activations, keys and values stay in float32. With
+    "bfloat16", segments are computed in bfloat16 too, as in training with that precision.
 
     Raises:
-        UserError: If there is no such dtype, or the model is quantized already.
+        UserError: If `dtype` is unknown, or the model is already quantized.
     """
     if dtype not in KERNEL_DTYPES[1:]:
         rule = " or ".join(map(repr, KERNEL_DTYPES[1:]))
@@ -31,7 +31,7 @@ def quantize(model: SegmentModel, dtype: str) -> TransformerXL:
 
 
 def pack_kernels(model: SegmentModel, policy: str, dtype: str) -> TransformerXL:
-    """Returns a copy of a model whose kernels are stored by rows in a dtype, as `PackedKernel`."""
+    """Returns a copy of a model whose kernels are each a `PackedKernel` of a dtype."""
     packed = TransformerXL(
         model.config, seed=model.seed, name=model.name, dtype=PackedPolicy(policy, dtype)
     )
@@ -52,9 +52,9 @@ def get_kernel_dtype(model: SegmentModel) -> str:
 def multiply_rows(inputs: tf.Tensor, rows: tf.Tensor, *, guard: tf.Tensor) -> tf.Tensor:
     """Returns the product of inputs (n, K), rounded to bfloat16, with narrow rows, (n, L) float32.
 
-    XLA for CPU multiplies a vector with a narrow matrix fast, but it would convert all kernels to
-    wide ones before a loop, as nothing in the loop changes them. So they depend on the loop by the
-    guard, () bool, which is true, but unknown to the compiler before the loop.
+    XLA for CPU multiplies a vector by a narrow matrix fast, but it would convert all kernels to
+    float32 before a loop, because nothing in the loop changes them. To prevent this, they are made
+    to depend on `guard`, () bool, which is true, but unknown to the compiler before the loop.
     """
     rows = tf.convert_to_tensor(rows)
     # As integers: XLA widens bfloat16 before it looks at the guard.

@@ -1,4 +1,4 @@
-"""The base of the models that read a text in segments and carry a memory."""
+"""The base class of models that read a text in segments and carry a memory."""
 
 import random
 
@@ -14,7 +14,7 @@ SEED_STATE = "dropout_seed"  # name of the state of the generator in a `.keras` 
 
 
 def refuse(message):
-    """Returns a method that raises a `UserError`, in place of one that Keras gives all models."""
+    """Returns a method that raises a `UserError`, to replace one that Keras gives all models."""
 
     def raise_error(self, *_, **__):
         raise UserError(message.format(type(self).__name__))
@@ -23,13 +23,13 @@ def refuse(message):
 
 
 class SegmentModel(keras.Model):
-    """The base of the models that read a text in segments and carry a memory.
+    """Base class of models that read a text in segments and carry a memory.
 
-    It has the parts that do not depend on the layers between embedding and softmax: these two,
-    dropout masks that a training loop sets by step and replica, and saving. All weights exist after
-    construction. The caller carries the memory, a nest of tensors with the batch axis first, from
-    segment to segment. A subclass defines `_make_layer(index)`, `n_draws` (at most this
-    many dropout masks in one call), `layer_kernels` (the matrices of the layers),
+    It provides all but the layers between embedding and softmax: these two, dropout masks that a
+    training loop sets by step and replica, and saving. All weights exist after construction. The
+    caller carries the memory, a nest of tensors with the batch axis first, from segment to segment.
+    A subclass defines `_make_layer(index)`, `n_draws` (an upper bound on the number of dropout
+    masks drawn in one call), `layer_kernels` (the matrices of the layers),
     `initial_memory(batch_size, mem_len, mask_empty)` and `call`.
 
     Args:
@@ -52,7 +52,7 @@ class SegmentModel(keras.Model):
         self.remat = remat
         self.seed = random.randrange(2**31) if seed is None else seed
         self.seed_generator = DropoutSeeds(self.seed, name=SEED_STATE)
-        # One stream for all weights: with the same seed, projections would repeat tables.
+        # One stream for all weights: streams with the same seed would repeat the same values.
         seeds = keras.random.SeedGenerator(self.seed)
         self._initializer = _make_initializer(config, config.init_std, seeds)
         proj_initializer = _make_initializer(config, config.proj_init_std, seeds)
@@ -102,17 +102,17 @@ class SegmentModel(keras.Model):
 
     @property
     def attention_biases(self):
-        """The biases of attention, which have several axes but are no matrices."""
+        """The biases of attention, which have several axes but are not matrices."""
         return []
 
     @property
     def weight_groups(self):
-        """The trainable weights by their kind, a dict of lists; each is in one group.
+        """The trainable weights by kind, a dict of lists; each weight is in one group.
 
-        Those are "tables" of the embedding, which the softmax shares; "kernels", the matrices of
-        the layers, where the attribute `n_joint` is the number of matrices that one joins side by
-        side; "projections", other matrices, of the bins and the positions; and "vectors", biases
-        and gains, among them the biases of attention.
+        The groups are "tables", of the embedding, which the softmax shares; "kernels", the matrices
+        of the layers (the attribute `n_joint` of a kernel is the number of matrices that it joins
+        side by side); "projections", the other matrices, for bins and positions; and "vectors",
+        biases and gains, including the biases of attention.
         """
         tables, kernels = list(self.embedding.tables), list(self.layer_kernels)
         known = {id(weight) for weight in (*tables, *kernels)}
@@ -124,7 +124,7 @@ class SegmentModel(keras.Model):
         return groups | {"vectors": vectors}
 
     def embed(self, ids, training=False):
-        """Returns the embeddings of ids (B, T), with word dropout in training, (B, T, D)."""
+        """Returns the embeddings (B, T, D) of ids (B, T), with word dropout in training."""
         return self.word_dropout(self.embedding(ids), ids, training=training)
 
     def reset_memory(self, memory, rows):
@@ -139,13 +139,13 @@ class SegmentModel(keras.Model):
         """
         return clear_rows(memory, rows)
 
-    # Keras' loops know no memory that the caller carries.
+    # Keras' loops do not support a memory that the caller carries.
     fit = evaluate = predict = train_on_batch = test_on_batch = predict_on_batch = refuse(
-        "`{}` is a step without a loop. That of Keras is in txl_tf.CausalLM(model, batch_size=B), "
-        "for a TransformerXL"
+        "`{}` does not support Keras' loops: for a TransformerXL, use them with "
+        "txl_tf.CausalLM(model, batch_size=B)"
     )
     export = quantize = refuse(
-        "`{}` is exported and quantized with its run: txl_tf.load(RUN).export(FOLDER)"
+        "a `{}` must be exported or quantized as a run: txl_tf.load(RUN).export(FOLDER)"
     )
 
     def set_dropout_seed(self, step, *, stream=0):
@@ -168,8 +168,8 @@ class SegmentModel(keras.Model):
 
         Args:
             hidden: (B, T, D) that a call returned.
-            targets: (B, T) integers in [0, V). This is not checked: others give wrong losses.
-            temperature: By which the logits are divided; it must be 1 with cutoffs.
+            targets: (B, T) integers in [0, V). Not checked: other values give wrong losses.
+            temperature: The divisor of the logits; must be 1 with cutoffs.
         """
         return self.softmax(hidden, targets, embedding=self.embedding, temperature=temperature)
 
@@ -225,7 +225,7 @@ class SegmentModel(keras.Model):
 
 
 def check_config(config):
-    """Returns the config of a model; raises a `UserError` if it is none."""
+    """Returns the config; raises a `UserError` if it is not a `ModelConfig`."""
     if not isinstance(config, ModelConfig):
         raise UserError(
             "`config` must be a ModelConfig, such as txl_tf.presets.model(NAME). "
@@ -235,18 +235,18 @@ def check_config(config):
 
 
 def check_ids(ids):
-    """Checks that the ids of a call are integers of a shape that is known.
+    """Checks that the ids of a call are integers of a static shape (B, T).
 
     Raises:
-        UserError: If they are no integers (B, T).
-        ValueError: If their shape is not known in a traced function.
+        UserError: If they are not integers of two axes.
+        ValueError: If their shape is unknown in a traced function.
     """
     dtype = keras.backend.standardize_dtype(ids.dtype) if hasattr(ids, "dtype") else None
     if dtype is None or "int" not in dtype or len(ids.shape) != 2:
         received = f"shape={tuple(ids.shape)}, dtype={dtype}" if dtype else type(ids).__name__
         raise UserError(f"`ids` must be an array (B, T) of integers. Received: {received}")
     if None in ids.shape:
-        raise ValueError(  # a class that TensorFlow keeps when it traces
+        raise ValueError(  # a class that TensorFlow preserves while tracing
             "`ids` must have a fixed shape (B, T), as those of a tf.data.Dataset after "
             f".batch(B, drop_remainder=True). Received: {tuple(ids.shape)}"
         )
@@ -259,7 +259,7 @@ def check_memory(memory, n_rows):
     if wrong or not rows:
         received = f"{wrong.pop()} rows" if wrong else repr(memory)
         raise UserError(
-            "`memory` must be what `initial_memory` or the step before has returned, with the "
+            "`memory` must be what `initial_memory` or the previous call returned, with the "
             f"{n_rows} rows of `ids`. Received: {received}"
         )
 

@@ -23,21 +23,22 @@ class TransformerXL(SegmentModel):
     """Transformer-XL, a language model that reads a text in segments and carries a memory.
 
     Paper, section 3: each layer attends to the segment and to the memory, which holds the last M
-    inputs of the same layer before the segment. The memory before the first segment is zeros that
-    are attended to, as in the 2019 release, or hidden: see `initial_memory`. No gradient flows into
-    the memory. The caller carries it from segment to segment. All weights exist after construction.
+    inputs of the same layer before the segment. Before the first segment, the memory is zeros,
+    which are attended to, as in the 2019 release, or hidden; see `initial_memory`. No gradient
+    flows into the memory. The caller carries it from segment to segment. All weights exist after
+    construction.
 
-    With `document_starts`, everything before a document is hidden from it, and no gradient flows
-    there: its hidden states do not depend on where in a segment it begins, if `span.same_length`.
+    With `document_starts`, a document does not see what precedes it, and no gradient flows there.
+    If `span.same_length`, its hidden states do not depend on where in a segment it begins.
 
     In the 2019 code: `transformer`, which also returns the loss.
 
     Args:
         config: The `ModelConfig`.
         seed: Seed of the initial weights and the dropout masks; `None` for a random one.
-        remat: Gradient checkpointing (Chen et al. 2016): the forward pass keeps only the inputs of
-            each layer, and the backward pass computes the layer again, with the same dropout
-            masks. It takes less memory and more time.
+        remat: Whether to use gradient checkpointing (Chen et al. 2016): the forward pass keeps only
+            the inputs of each layer, and the backward pass recomputes the layer with the same
+            dropout masks. It takes less memory and more time.
 
     Call arguments:
         ids: (B, T) int32 in [0, V).
@@ -46,9 +47,9 @@ class TransformerXL(SegmentModel):
             that every query sees everything before it, without clamping.
         training: Whether to apply dropout.
         document_starts: (B, T) bool, true where a token of `ids` begins a document; `None` if no
-            document begins. The memory must be one with `mask_empty`.
-        drops_output: Whether training applies the dropout of the last hidden states. If not, the
-            caller does, by `output_dropout`, and has the states before it, too.
+            document begins. The memory must have been made with `mask_empty`.
+        drops_output: Whether to apply the dropout of the last hidden states in training. If not,
+            the caller can use the states without dropout, and apply `output_dropout` itself.
 
     Returns:
         hidden: (B, T, D) in the compute dtype, for `nll` and `log_probs`.
@@ -56,10 +57,10 @@ class TransformerXL(SegmentModel):
 
     Raises:
         ValueError: If `span.mem_len` is not the length of the memory, if `document_starts` does
-            not have the shape of `ids` or needs another memory, or if that shape is unknown when a
-            function is traced.
+            not have the shape of `ids` or the memory was made without `mask_empty`, or if the shape
+            of `ids` is unknown when a function is traced.
         UserError: If `config` is of another `model_type`, or if the position encoding does not
-            allow the memory or the segment.
+            support the length of the memory or the segment.
 
     >>> from txl_tf.config import ModelConfig
     >>> config = ModelConfig(n_token=11, n_layer=2, d_model=6, d_embed=6, n_head=2, d_head=3,
@@ -171,8 +172,8 @@ class TransformerXL(SegmentModel):
         seed = self.seed_generator.reserve(layer.n_draws)
 
         def run(zero, *tensors):
-            # The seeds depend on the argument `zero`: if they were the same values in both passes,
-            # a compiler would compute the masks once, and keep them.
+            # The seeds depend on the argument `zero`: if a compiler knew that they are the same in
+            # both passes, it would compute the masks once and keep them.
             with self.seed_generator.draw_from(seed + ops.cast(zero, seed.dtype)):
                 return layer(*tensors, mask, training=True)
 
@@ -189,18 +190,18 @@ class TransformerXL(SegmentModel):
 
     @property
     def attention_biases(self):
-        """The biases of attention, which have several axes but are no matrices."""
+        """The biases of attention, which have several axes but are not matrices."""
         return [getattr(self, name) for name in self.encoding.bias_names]
 
     @property
     def kernels(self):
-        """The kernels and tables: nearly all weights, which inference may read in fewer bits."""
+        """The kernels and tables: nearly all weights, and those that can be quantized."""
         return [*self.embedding.tables, *self.layer_kernels]
 
     def get_biases(self, index):
         """Returns the biases u (N, H) and v (N, W) of a layer in the compute dtype.
 
-        W is H, unless the model has another `encoding` than the paper's: see
+        W is H, unless the model has an `encoding` other than the paper's; see
         `txl_tf.layers.encodings`.
         """
         return self.encoding.get_biases(self, index)
@@ -213,12 +214,12 @@ class TransformerXL(SegmentModel):
         Args:
             batch_size: Number of rows B.
             mem_len: Number M of states of each row and layer; 0 for no memory.
-            mask_empty: Whether states that hold no token of the document that a row reads are
-                hidden. If not, they are attended to, as in the 2019 release.
+            mask_empty: Whether to hide states that hold no token of the row's current document. If
+                not, they are attended to, as in the 2019 release.
 
         Returns:
-            A tuple of (B, M, D) in the compute dtype, one for each layer; with `mask_empty` also
-            (B,) int32, the number of states of each row that are in use, which are the last ones.
+            A tuple of one tensor (B, M, D) per layer, in the compute dtype. With `mask_empty`, it
+            also has (B,) int32, the number of states in use in each row: the last ones.
         """
         shape = (batch_size, mem_len, self.config.d_model)
         states = tuple(ops.zeros(shape, self.compute_dtype) for _ in self.decoder_layers)
@@ -226,7 +227,7 @@ class TransformerXL(SegmentModel):
 
 
 def check_starts(ids, document_starts):
-    """Checks that the starts of documents have the shape of the ids, if there are any."""
+    """Checks that `document_starts`, if given, has the shape of the ids."""
     if document_starts is not None and tuple(document_starts.shape) != tuple(ids.shape):
         raise ValueError(
             "`document_starts` must have the shape of `ids`. "
@@ -235,7 +236,7 @@ def check_starts(ids, document_starts):
 
 
 def _check_counts(filled, mem_len, document_starts):
-    """Checks that a memory tells how much of it belongs to the document that a row reads."""
+    """Checks that the memory has the counts that `document_starts` needs."""
     if document_starts is not None and mem_len and not filled:
         raise ValueError(
             "`document_starts` needs a memory of initial_memory(..., mask_empty=True), which "
@@ -244,7 +245,7 @@ def _check_counts(filled, mem_len, document_starts):
 
 
 def _check_span(memory, span):
-    """Checks that the span of a call is that of the memory, and returns it."""
+    """Checks that the span of a call fits the memory, and returns it."""
     mem_len = memory[0].shape[1]
     if span is None:
         return AttentionSpan(mem_len)

@@ -32,9 +32,9 @@ class ContinuationScore(NamedTuple):
 def encode_continuation(
     vocabulary: Vocabulary, context: str, continuation: str, prefix: str
 ) -> Continuation:
-    """Encodes a context, or the prefix if it has no tokens, and its continuation.
+    """Encodes a context (or the prefix, if the context has no tokens) and its continuation.
 
-    No token crosses the boundary: a word or subword that would is cut there.
+    No token crosses the boundary: a word or subword that would cross it is cut there.
 
     Raises:
         UserError: If the vocabulary cannot encode a symbol, or neither the context nor the prefix
@@ -56,7 +56,7 @@ def encode_continuation(
 
 
 class ContinuationScorer:
-    """Scores continuations in batches. Each context begins with an empty, hidden memory."""
+    """Scores continuations in batches; each context starts with an empty, hidden memory."""
 
     def __init__(self, model: SegmentModel, config: EvalConfig, batch_size: int):
         check_integer("batch_size", batch_size, 1)
@@ -99,7 +99,7 @@ def _score_greedily(
     document_starts: tf.Tensor | None,
     begins: tf.Tensor,
 ) -> tuple[tuple[tf.Tensor, tf.Tensor], Any]:
-    """Returns -log p of each target, and the most likely token in its place, (B, T) int32."""
+    """Returns -log p of each target, and the most likely token at its position, (B, T) int32."""
     model = cached.model
     hidden, state = cached.read(ids, clear_rows(state, begins), counts, document_starts)
 

@@ -1,4 +1,4 @@
-"""Dynamic evaluation: weights that learn from each segment after it was scored."""
+"""Dynamic evaluation: the weights learn from each segment after it has been scored."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -20,19 +20,19 @@ from txl_tf.models.gradients import take_gradients
 from txl_tf.models.segment_model import SegmentModel
 from txl_tf.progress import Bar
 
-_N_STRETCHES = 10  # of the training split, so that the roots see texts of all kinds
+_N_STRETCHES = 10  # of the training split, so that the roots cover all kinds of texts
 
 
 class AdaptingReader:
-    """A reader whose weights make a gradient step on each segment after it has scored it.
+    """A reader whose weights take a gradient step on each segment after scoring it.
 
-    The losses are honest: a token is scored before the weights learn from it. A step does not
+    The losses are valid: a token is scored before the weights learn from it. A step does not
     recompute the states in the memory. When all rows begin a text, the weights are reset to those
     of the given model, which is not changed. The weights do not learn from targets that do not
-    count, such as those that only warm a lane.
+    count, such as those that only warm up a lane.
 
-    The other arguments are those of `FrozenReader`; `roots` are those of `gather_roots`, for a rule
-    that needs them.
+    `roots` come from `gather_roots`, for a rule that needs them. The other arguments are those of
+    `FrozenReader`.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class AdaptingReader:
             weight.assign(source)
 
     def read(self, segment: Segment, state: Any) -> tuple[np.ndarray, Any]:
-        """Scores a segment, then makes a step on the mean loss of the targets that count.
+        """Scores a segment, then takes a step on the mean loss of the targets that count.
 
         Returns the losses, (B, T) float32, 0 where the mask is false, and the new state, which is
         the memory of the model.
@@ -97,7 +97,7 @@ class AdaptingReader:
             self._roots,
             strict=True,
         ):
-            # Tensors: a compiled function would take the value of a variable as it was then.
+            # As tensors: a compiled function would keep a variable's value from tracing.
             now, start = map(tf.convert_to_tensor, (weight, source))
             weight.assign(self._step(now, start, gradient, root))
         return nats, memory
@@ -110,7 +110,7 @@ class AdaptingReader:
     def _step_weight(
         self, weight: tf.Tensor, start: tf.Tensor, gradient: tf.Tensor, root: tf.Tensor | None
     ) -> tf.Tensor:
-        """Returns a weight after a step of the rule; see `DynamicConfig`. `start` is W_0."""
+        """Returns a weight after a step of the rule in `DynamicConfig`; `start` is W_0."""
         rate, decay = self.dynamic.learning_rate, self.dynamic.decay
         if root is None:  # sgd
             return weight + decay * (start - weight) - rate * gradient
@@ -129,11 +129,11 @@ def make_adapting_reader(
 ) -> AdaptingReader:
     """Returns a reader whose weights learn.
 
-    If the rule needs the gradients of the training split, they are gathered from the records.
+    If the rule needs gradients on the training split, they are gathered from the records.
 
     Raises:
-        UserError: If the config has a temperature, or the rule needs a training split and there
-            is none, or it is too short.
+        UserError: If the temperature is not 1, or the rule needs a training split that is missing
+            or too short.
     """
     if config.temperature != 1:
         raise UserError(
@@ -167,10 +167,10 @@ def gather_roots(
 ) -> list[np.ndarray]:
     """Returns S of each trainable weight: the root mean square of its gradients on a split.
 
-    A batch is one segment of `tgt_len` tokens; its gradient is that of the mean loss, and nothing
-    is dropped. The segments are consecutive, with memory, in ten stretches of the split that lie
-    equally far apart. Each begins with an empty memory. A shorter split has fewer batches. `report`
-    is called with 1 after each.
+    A batch is one segment of `tgt_len` tokens; its gradient is that of the mean loss, without
+    dropout. The segments are taken from ten evenly spaced stretches of the split. Within a stretch
+    they are consecutive and carry the memory, which is empty at its beginning. A shorter split has
+    fewer batches. `report` is called with 1 after each batch.
 
     Raises:
         UserError: If the split is shorter than a segment, or a gradient is not finite.
@@ -197,12 +197,12 @@ def gather_roots(
 
 
 def compute_mean_root(roots: list[np.ndarray]) -> float:
-    """Returns mean(S), the mean over the weights of their means."""
+    """Returns mean(S): the mean, over the weights, of the mean of each."""
     return sum(float(root.mean(dtype=np.float64)) for root in roots) / len(roots)
 
 
 def _read_stretches(split: Tokens, config: EvalConfig, n_batches: int) -> Iterator[Segment]:
-    """Yields segments of one row, consecutive in each of ten stretches of the split."""
+    """Yields segments of one row, consecutive within each of ten stretches of the split."""
     tgt_len, n_segments = config.tgt_len, (len(split) - 1) // config.tgt_len
     if n_segments < 1:
         raise UserError(
@@ -227,16 +227,16 @@ def _score_with_gradients(
     memory: Any,
     span: AttentionSpan,
 ) -> tuple[tf.Tensor, list[tf.Tensor], Any]:
-    """Scores a segment of tensors, and differentiates the mean of the targets that count.
+    """Scores a segment of tensors, and differentiates the mean loss of the targets that count.
 
-    A training step sums the losses of all of its targets instead; see `txl_tf.training.step`.
+    A training step has no mask of targets; see `txl_tf.training.step`.
 
     Returns:
         -log p of each target in nats, (B, T) float32, 0 where the mask is false; the gradients in
         the order of `model.trainable_variables`, 0 if no target counts; the new memory.
     """
     with tf.GradientTape() as tape:
-        # In training mode the layers are differentiated by hand, which is fast; nothing is dropped.
+        # In training mode, the hand-written gradients are used, which are fast; without dropout.
         hidden, memory = model(
             segment.ids,
             memory,
@@ -251,7 +251,7 @@ def _score_with_gradients(
 
 
 def copy_without_dropout(model: SegmentModel) -> SegmentModel:
-    """Returns a model with the same weights that drops nothing."""
+    """Returns a copy of a model without dropout."""
     copied = make_model(model.config.without_dropout(), dtype=model.dtype_policy)
     for weight, source in zip(copied.weights, model.weights, strict=True):
         weight.assign(source)
@@ -259,6 +259,6 @@ def copy_without_dropout(model: SegmentModel) -> SegmentModel:
 
 
 def _make_tensors(segment: Segment) -> Segment:
-    """Returns a segment of tensors, without what belongs to streams."""
+    """Returns a segment of tensors, without the fields that only streams use."""
     tensors: list[Any] = [None if a is None else tf.constant(a) for a in segment[:5]]
     return Segment(*tensors)

@@ -19,7 +19,7 @@ _ADVICE = "for this evaluation: try fewer lanes, or a smaller tgt_len or mem_len
 
 
 def choose_warm_len(reach: int) -> int:
-    """Returns the number of tokens that warm a lane well enough: four times `FrozenModel.reach`.
+    """Returns the number of tokens that suffice to warm up a lane: four times `FrozenModel.reach`.
 
     A state of layer n depends on n memory lengths of text, so n_layer memory lengths would be exact
     (each rounded up to whole segments without `same_length`). In the worst measured case, text more
@@ -29,7 +29,7 @@ def choose_warm_len(reach: int) -> int:
 
 
 def check_records(records: Records, model: ModelConfig, config: EvalConfig, split: str) -> None:
-    """Checks that a split exists and fits a model and an evaluation."""
+    """Checks that a split exists and fits a model and an evaluation config."""
     if records.n_token != model.n_token:
         raise UserError(
             f"the model has {model.n_token} symbols; the records in {records.data_dir} have "
@@ -51,7 +51,7 @@ def check_documents(records: Records, split: str) -> None:
 
 
 def describe_evaluation(config: EvalConfig, lanes: EvaluationLanes | None = None) -> str:
-    """Returns the settings of an evaluation as text, and how lanes start if they are known.
+    """Returns the settings of an evaluation as text, and how lanes start, if known.
 
     >>> describe_evaluation(EvalConfig(80, 2100, clamp_len=820, eval_batch_size=2))
     'tgt_len 80, mem_len 2100, same_length false, clamp_len 820, 2 lanes'
@@ -66,24 +66,24 @@ class Evaluator:
     """Scores every token of a split once, except the first, which has no context.
 
     A split is cut into lanes that are read in parallel, and the memory is carried as keys and
-    values (a KV cache). The last segments are padded, and padding does not count. By default each
-    lane is warmed by the text before it: cold lanes, which start with an empty memory, give a
+    values (a KV cache). The last segments are padded, and padding does not count. By default, each
+    lane is warmed up with the text before it: cold lanes, which start with an empty memory, give a
     slightly higher loss. The evaluator runs on one device.
 
-    With `reset_at_documents` a document sees nothing of the previous one. The first token of a
+    With `reset_at_documents`, a document sees nothing of the previous one. The first token of a
     document is still the target of the previous document's last token, so the same tokens count.
 
     In the 2019 code: `evaluate` of train_gpu.py.
 
     Args:
         model: The model. Its weights may change between two evaluations.
-        config: Lanes, segment and span.
+        config: The number of lanes, the segment length and the span.
         vocabulary: The vocabulary of the splits, which determines the unit of the scores and the
             unknown tokens; `None` if only ids are known.
         jit: How much of the step XLA compiles; one of `JIT_MODES`.
-        reader: The reader; `None` for one with fixed weights. With an `AdaptingReader` the weights
-            make a step on the mean loss of each segment in all lanes after it was scored (dynamic
-            evaluation), so more lanes make fewer steps and give another score.
+        reader: The reader; `None` for one with fixed weights. With an `AdaptingReader`, the weights
+            take a step on the mean loss over all lanes after each segment has been scored (dynamic
+            evaluation), so more lanes take fewer steps and give a different score.
     """
 
     def __init__(
@@ -113,8 +113,8 @@ class Evaluator:
 
         Args:
             split: The tokens of the split.
-            warm_len: The number of tokens before each lane that warm it, if there are as many;
-                `None` for `choose_warm_len`, or for 0 with `drop_rest`.
+            warm_len: The number of tokens before each lane that warm it up, as far as there are so
+                many; `None` for `choose_warm_len`, or for 0 with `drop_rest`.
             drop_rest: Whether to cut as the 2019 release does; see `EvaluationLanes`.
             stride: The stride of `SlidingWindows` of `tgt_len` tokens, which are read without
                 memory; `None` for lanes.
@@ -123,9 +123,8 @@ class Evaluator:
             The lanes, at most one for each segment: more would be empty.
 
         Raises:
-            UserError: If the split has fewer than 2 tokens, or with `drop_rest` fewer than 2
-                for each lane; or if there is a stride, and a memory or `same_length`, or weights
-                that learn.
+            UserError: If the split has fewer than 2 tokens, or with `drop_rest` fewer than 2 per
+                lane; or if `stride` is combined with a memory, `same_length` or dynamic evaluation.
         """
         config, n_lanes = self.config, self.config.eval_batch_size
         if stride is not None:
@@ -162,12 +161,14 @@ class Evaluator:
 
         Args:
             lanes: Lanes made by `cut_lanes`.
-            max_segments: The number of counting segments of each lane to score; `None` for all.
-            report: Called after each segment with the number of segments done, which includes
-                those that warm the lanes, with the total number and with the score so far.
+            max_segments: The number of segments of each lane to score, not counting those that warm
+                it up; `None` for all.
+            report: Called after each segment with the number of segments done and their total
+                number, both including those that warm up the lanes, and with the score so far.
 
         Raises:
-            UserError: If the device's memory is full, or weights that learn diverge.
+            UserError: If the device runs out of memory, or the weights diverge in dynamic
+                evaluation.
         """
         n_segments = len(lanes)
         if max_segments is not None:

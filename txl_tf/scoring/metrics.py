@@ -19,9 +19,9 @@ class Score:
     Args:
         total_nats: The sum of -log p over the tokens.
         tokens: The number of scored tokens.
-        level: The level of the vocabulary; `None` if it is not known.
-        n_unknown: The number of tokens that are the symbol for unknown tokens; `None` if the
-            vocabulary is not known.
+        level: The level of the vocabulary; `None` if unknown.
+        n_unknown: The number of tokens that are the symbol for unknown tokens; `None` if there is
+            no vocabulary.
     """
 
     total_nats: float
@@ -51,7 +51,7 @@ class Score:
 
     @property
     def unknown_share(self) -> float | None:
-        """The share of unknown tokens; `None` if it is not known or no token was scored."""
+        """The fraction of unknown tokens; `None` without a vocabulary or scored tokens."""
         if self.n_unknown is None or not self.tokens:
             return None
         return self.n_unknown / self.tokens
@@ -65,7 +65,7 @@ class Score:
     def losses(self) -> dict[str, float | None]:
         """The mean loss in all units, by their names in records and TensorBoard.
 
-        The bits are called `bpc` if tokens are characters; with unknown ones, it is `None`.
+        If tokens are characters, the bits are called `bpc`, which is `None` with unknown tokens.
         """
         bits = {"bpc": self.bpc} if self.level in CHARACTER_LEVELS else {}
         if self.bpc is None:
@@ -73,7 +73,7 @@ class Score:
         return {"loss_nats": self.nats_per_token, **bits, "perplexity": self.perplexity}
 
     def to_json(self) -> dict[str, float | None]:
-        """Returns losses, tokens and unknown tokens, for records."""
+        """Returns the losses and the numbers of tokens and unknown tokens, for records."""
         unknown = {"unknown_tokens": self.n_unknown, "unknown_share": self.unknown_share}
         return {**self.losses, "tokens": self.tokens, **unknown}
 
@@ -99,7 +99,7 @@ class Score:
         return f"{'bits per token' if self.n_unknown else unit} {self.bits_per_token:.4f}"
 
     def describe_unknown(self) -> str:
-        """Returns the number and the share of unknown tokens; "-" if they are not known."""
+        """Returns the number and the share of unknown tokens, or "-" if the share is `None`."""
         return (
             "-" if self.unknown_share is None else f"{self.n_unknown:,} ({self.unknown_share:.2%})"
         )
@@ -115,7 +115,7 @@ class Score:
 
 
 def sum_losses(nats: np.ndarray, targets: np.ndarray, vocabulary: Vocabulary | None) -> Score:
-    """Returns the score of losses, (n,) float32 in nats, of targets, (n,) int32.
+    """Returns the score for the losses, (n,) float32 in nats, of targets, (n,) int32.
 
     The vocabulary determines the level and the unknown tokens; `None` if only ids are known.
     """
@@ -127,7 +127,7 @@ def sum_losses(nats: np.ndarray, targets: np.ndarray, vocabulary: Vocabulary | N
 
 
 def compute_perplexity(nats: float) -> float:
-    """Returns the exponential of a mean loss, capped at 700: `math.exp` raises from 710 on."""
+    """Returns the exponential of a mean loss, capped at 700: `math.exp` overflows from 710 on."""
     return math.exp(min(nats, 700.0))
 
 
@@ -139,7 +139,7 @@ def name_unit(level: str | None) -> str:
 
 
 def explain_unknown(score: Score, symbol: str | None) -> str:
-    """Returns the warning about a score with tokens that are the symbol for unknown ones."""
+    """Returns a warning about a score with unknown tokens; `symbol` is the one for these."""
     return (
         f"{score.describe_unknown()} of {score.tokens:,} scored tokens are {symbol}: their loss "
         "says how well the model predicts that a token is unknown, not which token it is, so it is "
@@ -148,6 +148,6 @@ def explain_unknown(score: Score, symbol: str | None) -> str:
 
 
 def warn_of_unknown(score: Score, vocabulary: Vocabulary) -> None:
-    """Prints a warning to the standard error if any scored token is unknown."""
+    """Prints a warning to standard error if any scored token is unknown."""
     if score.n_unknown:
         print(f"warning: {explain_unknown(score, vocabulary.unknown)}", file=sys.stderr)

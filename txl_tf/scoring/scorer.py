@@ -20,18 +20,18 @@ from txl_tf.scoring.text_streams import Text, TextStream
 
 SCORING_BATCH_SIZE = 16
 _MAX_SCORES = 16 * 512**2  # of a head, in a segment that is read without memory
-_LEAST_TOKENS = 320  # of a segment of all rows: fewer use the cores badly
+_LEAST_TOKENS = 320  # in a segment, over all rows: fewer would leave cores idle
 _ADVICE = "to score the texts: try a smaller batch size, or a smaller tgt_len or mem_len"
 
 
 class TextScorer:
-    """Scores streams of texts. Each begins with an empty memory, which is carried to its end.
+    """Scores streams of texts. A stream starts with an empty memory and carries it to its end.
 
     Each row of a batch reads a stream, segment by segment. When the stream ends, the row clears its
     memory and takes the next stream (continuous batching). Streams may therefore have any length,
-    only their next tokens are held, and they do not affect each other's scores, except for
-    rounding. With a reader whose weights learn, each stream begins with those of the model, and the
-    batch size must be 1.
+    only their next tokens are held in memory, and they do not affect each other's scores, except
+    for rounding. With a reader whose weights learn, each stream starts from the model's weights,
+    and the batch size must be 1.
     """
 
     def __init__(self, reader: Reader, tgt_len: int, *, batch_size: int):
@@ -39,7 +39,7 @@ class TextScorer:
         self.reader = reader
         self._tgt_len = tgt_len
         self._batch_size = batch_size
-        self._n_ahead = tgt_len  # inputs to know of each stream before a shape is chosen
+        self._n_ahead = tgt_len  # inputs of each stream to load before a shape is chosen
 
     def score(
         self,
@@ -53,12 +53,13 @@ class TextScorer:
         """Scores texts.
 
         Args:
-            streams: Chunks of texts, which are consumed as needed. The memory is carried from each
-                text of a stream to the next.
+            streams: The chunks of texts in each stream, which are consumed as needed. The memory is
+                carried from each text of a stream to the next.
             prefix: (p,) ids that are read before each stream and not scored.
             vocabulary: The vocabulary, to count unknown tokens; `None` if only ids are known.
-            keep_tokens: Whether to yield `TextScore`, with ids and losses, instead of `TextTotals`.
-            report: Called after each segment with the number of tokens that were read.
+            keep_tokens: Whether to yield a `TextScore`, with ids and losses, instead of
+                `TextTotals`.
+            report: Called after each segment with the number of tokens read.
 
         Yields:
             The name and the score of each text, in order.
@@ -112,22 +113,22 @@ class TextScorer:
 class Scorer(TextScorer):
     """Scores streams of texts with a model that does not change.
 
-    A stream of more than T tokens is cut into segments of T, as in evaluation. A batch of streams
-    that end within a shorter or longer segment is read in one, without memory if the results are
-    the same, which is faster. Few streams are read in longer segments with `same_length`, which
-    gives the same results, too, and is faster.
+    A stream of more than T tokens is cut into segments of T, as in evaluation. Two shortcuts are
+    faster and give the same results. If all streams of a batch end within one shorter or longer
+    segment, they are read in that segment, without memory where possible. And with `same_length`,
+    few streams are read in longer segments.
 
     Args:
         model: The model. Its weights must not change during a call.
         config: The segment length T, the span and the temperature. Without `same_length`, T
             determines how much context the first tokens of a segment see; otherwise it affects only
             the speed.
-        batch_size: Largest number of streams B to read at once; fewer streams use smaller batches.
+        batch_size: Maximum number of streams B to read at once; fewer streams use smaller batches.
         mask_empty_memory: See `CachedModel`.
         jit: How much of the step XLA compiles, once for each shape; one of `JIT_MODES`.
 
     Raises:
-        UserError: If `batch_size` is not positive, or the model cannot read with the config.
+        UserError: If `batch_size` is not positive, or the model does not support the config.
     """
 
     reader: FrozenReader
@@ -141,8 +142,8 @@ class Scorer(TextScorer):
         mask_empty_memory: bool = True,
         jit: str = "auto",
     ):
-        # Longer segments have larger products, but also more keys that most queries do not see: at
-        # most a sixth.
+        # Longer segments have larger products, but also more keys that most queries do not see;
+        # hence at most a sixth of the memory.
         self._longest = config.mem_len // 6 if config.same_length else 0
         max_len = max(config.tgt_len, min(_LEAST_TOKENS, self._longest))
         reader = FrozenReader(
@@ -152,7 +153,7 @@ class Scorer(TextScorer):
         self._n_ahead = max(max_len, self._limit_whole(1))
 
     def _choose_shape(self, streams: Sequence[TextStream]) -> tuple[int, int, bool]:
-        """Returns one of few shapes, each of which is compiled; see `TextScorer`.
+        """Returns one of a few shapes, each of which is compiled; see `TextScorer`.
 
         B is 1, 4, 16, ..., or the batch size. T is that of the config, longer for few rows, or, for
         streams that end within the segment, 8, 32, 128, ..., T, 2 T, 4 T, ...
@@ -210,7 +211,7 @@ def _make_segment(rows: Sequence[TextStream | None], tgt_len: int) -> Segment:
 
 
 def _pop_scores(opened: deque[TextStream]) -> Iterator[tuple[TextName, TextTotals]]:
-    """Yields the scores of the first streams, and leaves out those that have no more."""
+    """Yields the available scores in the order of the streams, and removes finished streams."""
     while opened:
         while opened[0].scores:
             yield opened[0].scores.popleft()

@@ -1,4 +1,4 @@
-"""The loop that scores segments of any source with any reader."""
+"""The loop that scores segments from any source with any reader."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +16,7 @@ from txl_tf.models.cached_model import FrozenModel
 from txl_tf.models.compilation import Recent, compile_function
 from txl_tf.models.segment_model import SegmentModel
 
-MOST_STEPS = 64  # that a reader keeps; a `Scorer` needs about 20
+MOST_STEPS = 64  # compiled steps that a reader keeps; a `Scorer` needs about 20
 
 
 class Reader(Protocol):
@@ -24,7 +24,7 @@ class Reader(Protocol):
 
     @property
     def dynamic(self) -> DynamicConfig | None:
-        """The rule by which the weights learn; `None` if they do not."""
+        """The rule by which the weights learn; `None` if they are fixed."""
 
     def begin(self) -> None:
         """Prepares to read with the current weights of the model."""
@@ -39,11 +39,11 @@ class Reader(Protocol):
 def score_segments(
     reader: Reader, segments: Iterable[Segment]
 ) -> Iterator[tuple[Segment, np.ndarray]]:
-    """Scores segments, and carries the memory from each to the next.
+    """Scores segments, carrying the memory from each to the next.
 
     Yields:
         Each segment with -log p of its targets in nats, (B, T) float32, which is arbitrary for
-        padding. A reader may return other results for the targets.
+        padding. A reader may return other results instead.
     """
     reader.begin()
     state = None
@@ -55,11 +55,11 @@ def score_segments(
 def cut_rows(
     ids: np.ndarray, lengths: np.ndarray, seg_len: int, *, uses_memory: bool = True
 ) -> Iterator[Segment]:
-    """Yields the segments of texts in rows, at least one.
+    """Cuts texts, one per row, and yields their segments: at least one.
 
     Args:
         ids: The texts, (B, n) int32.
-        lengths: The number of inputs of each, (B,) int32, one less than its tokens.
+        lengths: The number of inputs of each text, (B,) int32: one less than its tokens.
         seg_len: The length of a segment.
         uses_memory: Whether the memory is read and written.
     """
@@ -85,14 +85,14 @@ class FrozenReader:
     Args:
         model: The model. Its weights may change between two loops.
         config: The segment length, the span and the temperature.
-        max_len: The largest number of tokens of a segment; `None` for that of the config.
+        max_len: The maximum number of tokens in a segment; `None` for that of the config.
         mask_empty_memory: See `CachedModel`.
         jit: How much of a step XLA compiles, once for each shape; one of `JIT_MODES`.
-        score: What a step computes: `FrozenModel.score`, or a function with its arguments that
+        score: What a step computes: `FrozenModel.score`, or a function with the same arguments that
             returns other results, a nest of tensors, and the new state.
 
     Raises:
-        UserError: If the model cannot read with the config.
+        UserError: If the model does not support the config.
     """
 
     dynamic = None
@@ -113,16 +113,16 @@ class FrozenReader:
             max_len or config.tgt_len,
             mask_empty_memory=mask_empty_memory,
             temperature=config.temperature,
-            defer_products=True,  # each loop begins with those of its weights
+            defer_products=True,  # each loop begins by computing them
         )
         self._memoryless = self.cached.without_memory()
         self._jit = jit
         self._score = score
-        # The steps, by use of the memory, shape of the segment and what is `None` in it.
+        # The steps, by use of the memory, shape of the segment and which of its fields are `None`.
         self.functions: Recent[tuple[Any, ...], Any] = Recent(MOST_STEPS)
 
     def begin(self) -> None:
-        """Recomputes what is cached of the weights."""
+        """Recomputes what is cached from the weights."""
         self.cached.follow_weights()
 
     def read(self, segment: Segment, state: Any) -> tuple[Any, Any]:
@@ -135,7 +135,7 @@ class FrozenReader:
             before = tf.nest.map_structure(lambda rows: tf.gather(rows, segment.sources), state)
         begins: np.ndarray | None = segment.begins
         if segment.counts is None:
-            # Lanes rarely begin: to clear rows here costs less than to compile a second step.
+            # Lanes rarely begin: clearing rows here costs less than compiling a second step.
             if state is not None and segment.begins.any():
                 before = clear_rows(before, segment.begins)
             begins = None

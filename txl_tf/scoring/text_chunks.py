@@ -1,4 +1,4 @@
-"""Texts in chunks of tokens, with the numbers of bytes and words that these stand for."""
+"""Texts in chunks of tokens, with the numbers of bytes and words that the tokens stand for."""
 
 import re
 import reprlib
@@ -15,7 +15,7 @@ from txl_tf.data.text.words import WHITE_SPACE
 from txl_tf.errors import UserError
 
 _SPACES = b" \t\n\r\v\f"
-_MAX_SEARCHED = 64  # characters of an unknown word that are searched for
+_MAX_SEARCHED = 64  # characters of an unknown word to search for
 
 
 class TextName(NamedTuple):
@@ -30,8 +30,8 @@ class TextChunk(NamedTuple):
 
     ids: np.ndarray  # (n,) int32
     n_bytes: int | None
-    n_words: int | None  # that begin in the chunk; at level "word" the number of tokens
-    first: tuple[int, int]  # the number of bytes of the first token, and of the words within it
+    n_words: int | None  # words that begin in the chunk; at level "word", the number of tokens
+    first: tuple[int, int]  # the numbers of bytes and of words in the first token
     begins: TextName | None  # the text that begins here; `None` if the chunk continues a text
 
 
@@ -43,7 +43,7 @@ def make_text_chunk(
     *,
     is_in_word: bool = False,
 ) -> TextChunk:
-    """Returns a chunk of encoded UTF-8, or of any bytes at level "byte".
+    """Returns a chunk of encoded UTF-8 text, or of any bytes at level "byte".
 
     `is_in_word` says whether the text before the chunk ended inside a word.
     """
@@ -63,8 +63,8 @@ def read_file(
     Args:
         source: The file.
         vocabulary: The vocabulary.
-        finder: The rule for where texts begin; `None` if the whole file is one text, even an empty
-            one.
+        finder: The rule for where texts begin; `None` if the whole file is one text, which may be
+            empty.
 
     Raises:
         UserError: If the file cannot be read, or contains a symbol that the vocabulary cannot
@@ -104,7 +104,7 @@ def read_file(
 
 
 def split_texts(chunks: Iterable[TextChunk]) -> Iterator[list[TextChunk]]:
-    """Yields the list of chunks of each text; the first chunk of all must begin a text."""
+    """Yields the list of chunks of each text; the very first chunk must begin a text."""
     text: list[TextChunk] = []
     for chunk in chunks:
         if chunk.begins is not None and text:
@@ -116,7 +116,7 @@ def split_texts(chunks: Iterable[TextChunk]) -> Iterator[list[TextChunk]]:
 
 
 def _measure_first(vocabulary: Vocabulary, ids: np.ndarray, text: bytes) -> tuple[int, int]:
-    """Returns the number of bytes of a text's first token, and of the words within it."""
+    """Returns the numbers of bytes and of words in the first token of a text."""
     if not len(ids):
         return 0, 0
     if vocabulary.level == "word":
@@ -133,7 +133,7 @@ def _measure_first(vocabulary: Vocabulary, ids: np.ndarray, text: bytes) -> tupl
 
 
 def _measure_first_word(vocabulary: Vocabulary, text: bytes) -> int:
-    """Returns the number of bytes of a text's first word, without the space around it."""
+    """Returns the number of bytes in a text's first word, without the space around it."""
     if vocabulary.line_start is not None:
         return 0
     if vocabulary.line_end is not None and text.lstrip(b" \t\r\v\f")[:1] == b"\n":

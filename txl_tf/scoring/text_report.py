@@ -9,7 +9,7 @@ from txl_tf.scoring.text_chunks import TextName
 from txl_tf.scoring.text_scores import TextScore, TextTotals
 
 TOTAL = "total"
-# The name of each column, its width, the format of its numbers, and their name in JSON.
+# For each column: its name, width, number format and name in JSON.
 _COLUMNS = {
     "tokens": (12, ",", "tokens"),
     "unknown": (20, "", "unknown"),
@@ -21,7 +21,7 @@ _COLUMNS = {
     "bits/byte": (9, ".4f", "bits_per_byte"),
     "word perplexity": (15, ".5g", "word_perplexity"),
 }
-_LEFT_OUT = ("bpc", "bits/byte")  # results that texts with unknown tokens do not have
+_LEFT_OUT = ("bpc", "bits/byte")  # undefined for texts with unknown tokens
 
 
 class Table:
@@ -87,8 +87,8 @@ class JsonLines:
 def show_symbol(vocabulary: Vocabulary, symbol_id: int) -> str:
     r"""Returns a symbol in readable form.
 
-    A byte is shown as its ASCII character or as an escape of Python: the symbol "10" is shown as
-    "\n", and "200" as "\xc8". Symbols of other levels are unchanged.
+    A byte is shown as its ASCII character or as a Python escape: the symbol "10" is shown as "\n",
+    and "200" as "\xc8". Symbols of other levels are unchanged.
     """
     symbol = vocabulary.symbols[symbol_id]
     if vocabulary.level != "byte":

@@ -13,14 +13,14 @@ from txl_tf.scoring.metrics import Score, compute_perplexity
 class TextTotals(Score):
     """The loss of one or more texts.
 
-    Every token with context is scored: all but the first if a text is read with an empty memory.
+    Every token with context is scored: all but the first, if a text is read from an empty memory.
     The first four arguments are those of `Score`.
 
     Args:
-        n_bytes: Number of bytes of the text in UTF-8, without those of a first token that was not
+        n_bytes: Number of bytes in the UTF-8 text, without those of a first token that was not
             scored; `None` if only the ids are known.
-        n_words: Number of words of the text, split at white space, without a word inside such a
-            first token; at level "word", the number of scored tokens, including line marks; `None`
+        n_words: Number of words in the text, split at white space, without those inside such a
+            first token. At level "word", the number of scored tokens, including line marks. `None`
             if only the ids are known.
     """
 
@@ -31,8 +31,8 @@ class TextTotals(Score):
     def bits_per_byte(self) -> float | None:
         """Bits per byte of the text, at every level.
 
-        `None` if there are no bytes, or if a token is unknown: the bytes that such a token stands
-        for were not scored.
+        `None` if there are no bytes, or if a token is unknown, because the bytes that such a token
+        stands for were not scored.
         """
         if not self.n_bytes or self.n_unknown:
             return None
@@ -44,7 +44,7 @@ class TextTotals(Score):
         return compute_perplexity(self.total_nats / self.n_words) if self.n_words else None
 
     def to_json(self) -> dict[str, float | None]:
-        """Returns all measures, for JSON lines: `None` stands for a mean over no token."""
+        """Returns all measures, for JSON lines; `None` stands for a mean over no tokens."""
         losses = self.losses
         measures = {
             "tokens": self.tokens,

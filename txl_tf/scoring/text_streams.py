@@ -1,4 +1,4 @@
-"""The streams of texts that the rows of a batch read, and the losses that their texts receive."""
+"""The streams of texts that the rows of a batch read, and the losses of these texts."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -12,11 +12,11 @@ from txl_tf.scoring.text_scores import TextScore, TextTotals
 
 
 class Text:
-    """A text that is being scored; one without a name stands for tokens that belong to no text."""
+    """A text being scored; without a name, it stands for tokens that belong to no text."""
 
     def __init__(self, name: TextName | None, vocabulary: Vocabulary | None, keep_tokens: bool):
         self.name = name
-        self.n_missing = 0  # ids whose losses have not come yet
+        self.n_missing = 0  # ids whose losses have not arrived yet
         self._vocabulary = vocabulary
         self._keep_tokens = keep_tokens
         self._n_ids = 0
@@ -54,20 +54,20 @@ class Text:
 
 
 class TextStream:
-    """Texts that a row reads, with memory from each to the next.
+    """The texts that a row reads, carrying the memory from each to the next.
 
     Args:
-        chunks: The chunks of the texts, which are taken as they are needed. Tokens before the
-            first text belong to none.
-        make_text: Makes the text of a name.
-        n_ahead: The largest number of inputs of a segment.
+        chunks: The chunks of the texts, which are consumed as needed. Tokens before the first text
+            belong to no text.
+        make_text: Makes the text with a given name.
+        n_ahead: The maximum number of inputs in a segment.
 
     Attributes:
-        ids: (n,) int32, the next input and what is known of the ids after it: more than `n_ahead`
-            of them unless the chunks have ended.
-        is_ended: Whether these are all.
-        is_fresh: Whether nothing has been read.
-        scores: The names and scores of texts whose losses are all there, for the caller to pop.
+        ids: (n,) int32, the next input and the ids after it that have been loaded: more than
+            `n_ahead` of them unless the chunks have ended.
+        is_ended: Whether there are no more ids.
+        is_fresh: Whether nothing has been read yet.
+        scores: The names and scores of texts whose losses are complete, for the caller to pop.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class TextStream:
         self._chunks = iter(chunks)
         self._make_text = make_text
         self._n_ahead = n_ahead
-        self._texts: deque[Text] = deque()  # those that lack losses
+        self._texts: deque[Text] = deque()  # those whose losses are not complete
         self._fill()
         self._give(self.ids[:1], np.zeros(0, np.float32))  # it has no context
 
@@ -98,7 +98,7 @@ class TextStream:
         return self.is_ended and not self.n_inputs
 
     def read(self, nats: np.ndarray) -> None:
-        """Takes the losses of the next targets, (n,) float32, and moves past n inputs."""
+        """Records the losses of the next targets, (n,) float32, and moves past n inputs."""
         targets = self.ids[1 : len(nats) + 1]
         self.ids = self.ids[len(nats) :]
         self.is_fresh = False
@@ -106,7 +106,7 @@ class TextStream:
         self._give(targets, nats)
 
     def _fill(self) -> None:
-        """Takes chunks until more than a segment and its last target are known."""
+        """Loads chunks until more than a segment and its last target are known."""
         n_wanted = self._n_ahead + 2
         held, n_held = [self.ids], len(self.ids)
         while n_held < n_wanted and (chunk := next(self._chunks, None)) is not None:
@@ -120,7 +120,7 @@ class TextStream:
             self.ids = np.concatenate(held)
 
     def _give(self, ids: np.ndarray, nats: np.ndarray) -> None:
-        """Gives ids and losses to the texts that they belong to."""
+        """Passes ids and losses to the texts that they belong to."""
         while self._texts:
             text = self._texts[0]
             n_ids = text.n_missing

@@ -1,9 +1,9 @@
 """Averages of weights: those that a run keeps, and the mean of its checkpoints.
 
-The optimizer updates the average of each weight, an EMA or the mean from a step on; see
-`txl_tf.training.optimizer`. The mean of several checkpoints is a checkpoint itself,
-`averaged/ckpt-STEP.*` in the run folder, named after the newest of them. It holds weights only: it
-can be evaluated and can warm-start a new run, but no run resumes from it.
+The optimizer updates the average of each weight: an EMA, or the mean since some step; see
+`txl_tf.training.optimizer`. The mean of several checkpoints is itself a checkpoint,
+`averaged/ckpt-STEP.*` in the run folder, named after the newest of them. It holds only weights: it
+can be evaluated and can warm-start a new run, but a run cannot resume from it.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def use_averages(optimizer: Optimizer) -> Iterator[None]:
     """Swaps the weights with their averages, and swaps them back afterwards, bit for bit.
 
     Variables are swapped one by one, so only one extra tensor is held at a time. Nothing happens
-    if the optimizer keeps no averages. The call must be outside any replica.
+    if the optimizer keeps no averages. Must be called outside any replica.
     """
     swapped = []
     try:
@@ -57,7 +57,7 @@ def _swap(one: keras.Variable, other: keras.Variable) -> None:
 def choose_checkpoints(
     model_dir: str, *, last: int, steps: Sequence[int] | None = None
 ) -> list[tuple[int, str]]:
-    """Returns the step and path of the `last` checkpoints, or of those of some steps, in order."""
+    """Returns the steps and paths of the `last` checkpoints, or of those of `steps`, in order."""
     read_run_config(model_dir)  # raises if there is no run
     if steps is None:
         chosen = list_checkpoints(model_dir)[-last:]
@@ -77,8 +77,8 @@ def save_mean(
     """Saves the float32 mean of the weights of checkpoints, summed in float64.
 
     Returns:
-        The path of the mean, and whether any of the checkpoints holds averages as well, which are
-        left out.
+        The path of the mean, and whether any of the checkpoints also holds averages, which are
+        ignored.
     """
     mean_path = os.path.join(model_dir, FOLDER_NAME, f"{PREFIX}-{checkpoints[-1][0]}")
     if exists(f"{mean_path}.index") and not overwrite:

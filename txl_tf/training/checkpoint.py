@@ -1,8 +1,8 @@
 """Saving and restoring a run.
 
 The position in the data and the random numbers are functions of the step, so a checkpoint holds
-only weights, their average, optimizer and memory. It also holds the config of the model, to explain
-why it cannot be restored into another one.
+only the weights, their averages, the optimizer and the memory. It also holds the config of the
+model, to explain why it cannot be restored into a different model.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ from txl_tf.training.optimizer import Optimizer, read_step_count
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.workers import Workers
 
-# Errors of reading that do not mean damage: the checkpoint stays in place.
+# Read errors that do not mean damage: the checkpoint stays in place.
 NO_DAMAGE = (
     tf.errors.PermissionDeniedError,
     tf.errors.ResourceExhaustedError,
@@ -54,9 +54,10 @@ _SHARED = "all processes of a run need the same `model_dir` on a shared file sys
 class Checkpointer:
     """The checkpoints of a run: weights, averages, optimizer, step and memory.
 
-    All processes must call `restore` and `save` alike. Each writes the memory of its own lanes,
-    then the chief writes the rest, and removes all but the best and the `keep` newest checkpoints.
-    `warn` is called with a line about each one that is set aside, or whose save was interrupted.
+    All processes must make the same calls of `restore` and `save`. Each writes the memory of its
+    own lanes; then the chief writes the rest, and removes all but the best and the `keep` newest
+    checkpoints. `warn` is called with a line about each checkpoint that is set aside or whose save
+    was interrupted.
 
     In the 2019 code: `load_from_checkpoint`.
     """
@@ -75,7 +76,7 @@ class Checkpointer:
         self._variables = group_variables(self.model, self.optimizer)
 
     def restore(self) -> int:
-        """Restores the newest readable checkpoint; returns its step, 0 if there is no checkpoint.
+        """Restores the newest readable checkpoint; returns its step, or 0 if there is none.
 
         A checkpoint that is damaged, or whose parts belong to another step or run, is set aside:
         its files are renamed to `damaged-ckpt-STEP.*`.
@@ -112,7 +113,7 @@ class Checkpointer:
         return 0
 
     def _read(self, path: str) -> str | None:
-        """Reads a checkpoint into model, optimizer and memory; returns how it is damaged."""
+        """Reads a checkpoint into model, optimizer and memory; returns its damage or `None`."""
         if not exists(f"{path}.index"):  # the chief has found it
             raise UserError(f"{path} is missing for this process: {_SHARED}")
         try:
@@ -142,7 +143,7 @@ class Checkpointer:
         return None
 
     def save(self, *, keep_step: int | None = None) -> str:
-        """Saves a checkpoint, removes old ones except that of `keep_step`, and returns its path.
+        """Saves a checkpoint, removes old ones except the one of `keep_step`; returns its path.
 
         Raises:
             UserError: If it cannot be written. The older checkpoints are not affected.
@@ -159,7 +160,7 @@ class Checkpointer:
             part=self.workers.index,
             n_parts=n_parts,
         )
-        self.workers.wait()  # for all parts: the index, written last, marks it as complete
+        self.workers.wait()  # for all parts: the index, written last, marks completion
         if self.workers.is_chief:
             config = self.model.config
             write_checkpoint(path, self._variables, config, origin, n_memory_parts=n_parts)
@@ -196,8 +197,8 @@ def _clear_torn(model_dir: str, say: Callable[[str], None]) -> None:
 def share_run_id(workers: Workers, model_dir: str) -> str:
     """Returns the id of a run, the same in all its processes.
 
-    It is the id in the run folder, or else the id that the newest checkpoint names, since a folder
-    may have been copied without `run.json`, or else a new one.
+    It is the id in the run folder; or else the id that the newest checkpoint names, since the
+    folder may have been copied without `run.json`; or else a new one.
     """
     number = 0
     if workers.is_chief:

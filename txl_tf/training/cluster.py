@@ -1,4 +1,4 @@
-"""The processes of a run on several hosts, named by TF_CONFIG, which many schedulers set."""
+"""The processes of a run on several hosts, listed in TF_CONFIG, which many schedulers set."""
 
 import json
 import os
@@ -11,7 +11,7 @@ JOBS = ("chief", "worker")
 
 @dataclass(frozen=True)
 class Cluster:
-    """The processes of a run, of which the first is the chief, and the index of this one."""
+    """The processes of a run, the first of which is the chief, and the index of this process."""
 
     tasks: tuple[tuple[str, int], ...]
     addresses: tuple[str, ...]
@@ -27,7 +27,7 @@ def read_cluster() -> Cluster | None:
     """Reads TF_CONFIG; returns `None` if it is not set or names fewer than 2 processes.
 
     Raises:
-        UserError: If it is not valid or does not name this process.
+        UserError: If it is invalid or does not list this process.
     """
     text = os.environ.get("TF_CONFIG", "")
     try:
@@ -57,6 +57,6 @@ def read_cluster() -> Cluster | None:
 
 
 def is_chief() -> bool:
-    """Returns whether this process is the first one in TF_CONFIG, or the only one."""
+    """Returns whether this process is the first one in TF_CONFIG, or the only one of the run."""
     cluster = read_cluster()
     return cluster is None or cluster.index == 0

@@ -1,4 +1,4 @@
-"""A dry run: what a training would do, and the resources that it would need."""
+"""A dry run: what a training run would do, and the resources it would need."""
 
 import math
 from collections.abc import Iterator
@@ -27,9 +27,9 @@ _FLOAT_BYTES = 4
 
 
 def describe(job: TrainJob, n_replicas: int | None) -> Iterator[str]:
-    """Yields lines about what a training would do and need; nothing is trained or written.
+    """Yields lines about what a training run would do and need; nothing is trained or written.
 
-    `n_replicas` is `None` if it is known only when training starts. The checks are those of
+    `n_replicas` is `None` if it is not known before training starts. Performs the checks of
     `train`.
     """
     config, lanes, found = open_job(job)
@@ -90,9 +90,9 @@ def _describe_memory(
 def count_kept_memory(
     model: ModelConfig, training: TrainConfig, n_replicas: int = 1
 ) -> dict[str, int]:
-    """Returns the bytes that training keeps between its steps on each replica, by what they hold.
+    """Returns the bytes that each replica keeps between training steps, by what they hold.
 
-    They follow from the config.
+    They are computed from the config alone.
     """
     weights = _FLOAT_BYTES * model.count_parameters()
     facts = OPTIMIZERS[training.optimizer]
@@ -115,11 +115,11 @@ def count_kept_memory(
 def compile_activations(
     model_config: ModelConfig, training: TrainConfig, n_replicas: int = 1
 ) -> int:
-    """Compiles the forward and backward pass of a step with XLA, for the bytes of its activations.
+    """Compiles the forward and backward pass of a step with XLA; returns its activation bytes.
 
-    They are what the step needs besides its arguments (weights, memory, ids) and its results
-    (gradients, memory), by XLA's assignment of buffers for the device of this process. This takes
-    seconds, and the memory of the weights.
+    These are what the step needs besides its arguments (weights, memory, ids) and its results
+    (gradients, memory), according to XLA's buffer assignment for the device of this process. This
+    takes seconds, and as much memory as the weights.
     """
     # TensorFlow installs it, but does not export it.
     from tensorflow.compiler.xla.service import hlo_pb2

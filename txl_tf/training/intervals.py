@@ -1,4 +1,4 @@
-"""The numbers of consecutive training steps, and the plan of the calls that make them."""
+"""The metrics of consecutive training steps, and the planning of the calls that perform them."""
 
 import collections
 import itertools
@@ -10,21 +10,21 @@ import numpy as np
 
 
 class Interval(NamedTuple):
-    """The numbers of n consecutive steps, each array of shape (n,); see also `StepResult`."""
+    """The metrics of n consecutive steps, each an array (n,); see also `StepResult`."""
 
-    step: int  # after the last one
+    step: int  # the step count after the last of them
     nats: np.ndarray
     tokens: np.ndarray
     grad_norm: np.ndarray
     learning_rate: np.ndarray
-    n_read: np.ndarray  # tokens, also those without a loss, but without extra context
-    # Including the wait for segments. NaN in a call that was compiled first, whose duration says
+    n_read: np.ndarray  # tokens, including those without a loss, but not extra context
+    # Including the wait for segments. NaN if the call was compiled first, as its duration then says
     # nothing about the speed.
     seconds: np.ndarray
 
     @property
     def is_good(self) -> np.ndarray:
-        """Whether each step was made, (n,) bool; steps that are not finite are skipped."""
+        """Whether each step was taken, (n,) bool; steps with non-finite numbers are skipped."""
         return np.isfinite(self.nats) & np.isfinite(self.grad_norm)
 
     @property
@@ -48,9 +48,9 @@ class Interval(NamedTuple):
 
 
 class Pace:
-    """Plans the calls of the device: each ends at a stop, or after about `call_seconds`.
+    """Plans the calls to the device: each ends at a stop, or after about `call_seconds`.
 
-    A call also ends at each step in `changes`, where the segments get another shape. No call has
+    A call also ends at each step in `changes`, where the shape of the segments changes. No call has
     more than `longest` steps.
     """
 
@@ -64,7 +64,7 @@ class Pace:
         self._call_seconds = call_seconds
         self._seconds_per_step = math.inf
         self._n_open = 0  # calls that are planned but not measured yet
-        self._n_unknown = 0  # how many of the next measurements say nothing about the speed
+        self._n_unknown = 0  # the number of coming measurements that say nothing about the speed
         bounds = itertools.pairwise((step, *stops))
         self.longest = max(stop - start for start, stop in bounds)
 
@@ -80,7 +80,7 @@ class Pace:
     def plan(self) -> tuple[int, int]:
         """Returns the first step and the number of steps of the next call."""
         start, room = self._step, self._stops[0] - self._step
-        if self.is_compiled(start):  # compilation is not speed, and earlier calls had other shapes
+        if self.is_compiled(start):  # its duration includes compilation; earlier shapes differ
             self._seconds_per_step = math.inf
             self._n_unknown = self._n_open + 1
         self._n_open += 1

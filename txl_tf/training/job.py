@@ -41,22 +41,23 @@ from txl_tf.training.schedule import make_schedule
 from txl_tf.training.trainer import Trainer
 from txl_tf.training.workers import Workers
 
-# Takes a model and returns a function that generates a text with its current weights.
+# Takes a model, and returns a function that generates text with the model's current weights.
 SamplerMaker = Callable[[SegmentModel], Callable[[], str]]
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainJob:
-    """What a training command asks for: what is trained, on what, how, and where it is kept.
+    """What a training command specifies: the model, the data, the settings and the run folder.
 
     Args:
         model_dir: The folder of the run.
-        records: The records; the run is trained on their split "train".
-        config: All settings that determine the numbers of the run.
+        records: The records; the run trains on their split "train".
+        config: All settings that determine the results of the run.
         options: When the run logs, saves, evaluates and stops.
         warm_start_path: The checkpoint whose weights a new run starts from; `None` for new weights.
-        accepts_other_records: Whether a run may continue on other records than those of its steps.
-        is_evaluated: Whether the caller evaluates the run after the training.
+        accepts_other_records: Whether a run may continue on records other than those it was trained
+            on.
+        is_evaluated: Whether the caller evaluates the run after training.
     """
 
     model_dir: str
@@ -72,12 +73,12 @@ def open_job(job: TrainJob) -> tuple[RunConfig, TrainingLanes, RunConfig | None]
     """Checks a job against its records and its folder, before any device is used.
 
     Returns:
-        The config, with the choice that a `jit` of "auto" makes on this machine; the lanes of the
-        training; and the config of the run that is in the folder, `None` if there is none.
+        The config, with a `jit` of "auto" replaced by the choice for this machine; the training
+        lanes; and the config of the run in the folder, or `None` if there is none.
 
     Raises:
-        UserError: If the folder holds another run, or a split is too short, or has no document
-            boundaries but needs them.
+        UserError: If the folder holds another run, or a split is too short or lacks the document
+            boundaries that it needs.
     """
     records, training = job.records, job.config.training
     if training.reset_at_documents:
@@ -98,18 +99,18 @@ def open_job(job: TrainJob) -> tuple[RunConfig, TrainingLanes, RunConfig | None]
 def train(job: TrainJob, workers: Workers, make_sampler: SamplerMaker | None = None) -> None:
     """Trains to the end of the schedule, from the newest checkpoint if the run has one.
 
-    After a signal to stop, it finishes the current call of the device, a few seconds, and saves.
-    The run stores the choice that a `jit` of "auto" makes now, and the place of its records. With
-    `make_sampler`, it generates a text at each evaluation.
+    After a signal to stop, it finishes the current call to the device, which takes a few seconds,
+    and saves. The run stores what a `jit` of "auto" stands for here, and the location of its
+    records. With `make_sampler`, it generates a text at each evaluation.
 
     In the 2019 code: `train` of train_gpu.py.
 
     Raises:
-        UserError: As `open_job` and `describe_other_records`; or if the run has made more steps
-            than the job asks for, a record is damaged, too many steps in a row were not finite, a
-            checkpoint cannot be saved or restored, or another process of the run is gone or was
-            started with other flags.
-        StoppedError: If a signal, `max_hours` or `stop_step` stopped the run, after it has saved.
+        UserError: As in `open_job` and `describe_other_records`; or if the run has already taken
+            more steps than the job specifies, a record is damaged, too many steps in a row were not
+            finite, a checkpoint cannot be saved or restored, or another process of the run has
+            ended or was started with other flags.
+        StoppedError: If a signal, `max_hours` or `stop_step` stopped the run, after saving.
     """
     # 1) Check everything that needs no device.
     config, lanes, found = open_job(job)
@@ -185,7 +186,7 @@ def train(job: TrainJob, workers: Workers, make_sampler: SamplerMaker | None = N
 
 
 def _check_agreement(workers: Workers, job: TrainJob, config: RunConfig) -> None:
-    """Checks that all processes of a run have the same job; otherwise names one that differs."""
+    """Checks that all processes of a run have the same job; the error names one that differs."""
     shared = (
         config.to_json(),
         job.options.to_json(),
@@ -223,7 +224,7 @@ def _describe_start(trainer: Trainer, records: Records, lanes: TrainingLanes) ->
 
 
 def make_deterministic(seed: int) -> None:
-    """Restricts tensorflow to deterministic operations, for this process."""
+    """Restricts TensorFlow to deterministic operations in this process."""
     keras.utils.set_random_seed(seed)  # which such operations require; none is used here
     tf.config.experimental.enable_op_determinism()
 
@@ -257,7 +258,7 @@ def make_lanes(records: Records, training: TrainConfig) -> TrainingLanes:
 
 
 def check_steps(model_dir: str, n_done: int, training: TrainConfig) -> None:
-    """Checks that a run has not made more steps than `train_steps`."""
+    """Checks that a run has not taken more steps than `train_steps`."""
     if n_done > training.train_steps:
         raise UserError(
             f"`{model_dir}` has made {n_done} steps: `train_steps` must be at least as many. "
@@ -266,7 +267,7 @@ def check_steps(model_dir: str, n_done: int, training: TrainConfig) -> None:
 
 
 def _explain_other_config(model_dir: str, error: OtherConfigError) -> str:
-    """Returns the message of an error, and how a new run starts from the weights of the run."""
+    """Returns the message of an error, with a hint on how to start a new run from the weights."""
     checkpoints = list_checkpoints(model_dir)
     shapes = {field.name for field in dataclasses.fields(ModelConfig)} - set(SHAPELESS)
     if not checkpoints or error.names & shapes:
@@ -276,10 +277,13 @@ def _explain_other_config(model_dir: str, error: OtherConfigError) -> str:
 
 
 def describe_other_records(job: TrainJob) -> str | None:
-    """Describes how records differ from those of the steps of a run; `None` if none are read.
+    """Describes how the records differ from those that a run was trained on.
+
+    Returns:
+        The description; `None` if they do not differ, or no steps are left.
 
     Raises:
-        UserError: If they differ and are not accepted.
+        UserError: If they differ and the job does not accept that.
     """
     checkpoints = list_checkpoints(job.model_dir)
     names = find_other_splits(job.model_dir, job.records)
@@ -308,7 +312,7 @@ def _change_options(model_dir: str, options: RunOptions) -> None:
 
 
 def describe_changes(step: int, old: TrainConfig, new: TrainConfig) -> dict[str, str]:
-    """Returns what changes if a run goes on from a step with another config: texts by subject."""
+    """Returns what changes if a run continues from a step with another config, by subject."""
     changes = {}
     if old.train_steps != new.train_steps:
         decay = "cosine" if new.schedule == "cosine" else "linear decay"

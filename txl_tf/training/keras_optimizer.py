@@ -1,4 +1,4 @@
-"""The optimizers of the training programs as an optimizer of Keras."""
+"""The optimizers of the training programs as a Keras optimizer."""
 
 from typing import Any, Self
 
@@ -12,7 +12,7 @@ from txl_tf.training.keras_replicas import add_over_replicas, find_replica
 from txl_tf.training.muon import MOMENTUM, compute_muon_changes
 from txl_tf.training.schedule import make_schedule
 
-# Settings of a training that are no part of an optimizer of Keras, or of `fit`.
+# Training settings that neither a Keras optimizer nor `fit` supports.
 _UNKNOWN = (
     *(
         "accumulate_steps",
@@ -30,7 +30,7 @@ _UNKNOWN = (
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class ConfigSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """The learning rate of a training as a function of the step."""
+    """The learning rate of a `TrainConfig` as a function of the step."""
 
     def __init__(self, training: TrainConfig):
         super().__init__()
@@ -50,19 +50,20 @@ class ConfigSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class ConfigOptimizer(keras.optimizers.Adam):
-    """Adam, AdamW or Muon with the schedule, the clipping and the weight decay of a training.
+    """Adam, AdamW or Muon with the schedule, clipping and weight decay of a `TrainConfig`.
 
-    The rules are those of `txl_tf.training.make_optimizer`. With Muon, the matrices of the layers
-    (the group "kernels" of `weight_groups` of the model) are orthogonalized, and all other weights
-    have AdamW. Weight decay applies to all but the group "vectors". Of a training, this is only the
-    optimizer: batch size, precision and `remat` are those of the model. Steps with gradients that
-    are not finite are not skipped, and with `ema` the average replaces the weights when `fit` ends.
+    The update rules are those of `txl_tf.training.make_optimizer`. With Muon, the matrices of the
+    layers (the group "kernels" of the model's `weight_groups`) are orthogonalized, and AdamW
+    updates all other weights. Weight decay applies to all groups but "vectors". Batch size,
+    precision and `remat` are not part of the optimizer: those of the model apply. Steps with
+    non-finite gradients are not skipped, and with `ema`, the average replaces the weights when
+    `fit` ends.
 
     Args:
         training: The `TrainConfig`.
 
     Raises:
-        UserError: If the config has settings that an optimizer of Keras cannot follow.
+        UserError: If the config has settings that a Keras optimizer does not support.
     """
 
     def __init__(self, training: TrainConfig, *, name: str = "config_optimizer"):
@@ -71,7 +72,7 @@ class ConfigOptimizer(keras.optimizers.Adam):
         if not OPTIMIZERS[training.optimizer].works_in_fit:
             unknown.append(f"optimizer={training.optimizer}")
         if unknown:
-            raise UserError(f"`fit` cannot follow {', '.join(unknown)}: train it by `txl train`")
+            raise UserError(f"`fit` does not support {', '.join(unknown)}: use `txl train`")
         super().__init__(
             learning_rate=ConfigSchedule(training),
             epsilon=1e-8,
@@ -101,12 +102,12 @@ class ConfigOptimizer(keras.optimizers.Adam):
             with keras.name_scope(self.name):
                 self.build(trainable_variables)
         n_replicas = find_replica()[1]
-        # 1) Clip what all replicas have added: Keras clips the gradients of each by themselves.
+        # 1) Clip the sum over the replicas: Keras would clip the gradients of each replica.
         sums = add_over_replicas(list(grads))
         norm = ops.sqrt(sum(ops.sum(ops.square(x)) for x in sums))
         factor = self.training.clip / ops.maximum(norm, self.training.clip)
         steps = [x * factor for x in sums]
-        # 2) Compute the changes of all matrices at once, so that those of one shape share products.
+        # 2) Compute the changes of all matrices together: those of one shape share products.
         indices = map(self._get_variable_index, trainable_variables or self._trainable_variables)
         places = {place: index for place, index in enumerate(indices) if index in self._n_joint}
         gradients = [steps[place] for place in places]
@@ -117,7 +118,7 @@ class ConfigOptimizer(keras.optimizers.Adam):
         changes = compute_muon_changes(gradients, momentums, n_joint)
         for place, change in zip(places, changes, strict=True):
             steps[place] = change
-        # 3) Decay and change the weights. Keras adds over the replicas once more.
+        # 3) Decay and change the weights. Keras sums over the replicas once more.
         super().apply([x / n_replicas for x in steps], trainable_variables)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:

@@ -1,4 +1,4 @@
-"""Replicas of `tf.distribute` for models of Keras, which also run on other backends."""
+"""Replicas of `tf.distribute` for Keras models, which also run on other backends."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def find_replica() -> tuple[Any, int]:
 
 
 def read_rows(model: keras.Model, variable: keras.Variable) -> np.ndarray:
-    """Returns the rows of all replicas of a variable of which each has its own, (B, ...)."""
+    """Returns all rows, (B, ...), of a variable whose rows are divided among the replicas."""
     return np.concatenate([ops.convert_to_numpy(x) for x in _list_values(model, variable)])
 
 

@@ -1,7 +1,7 @@
-"""Callbacks that begin a restored run of Keras in the middle of an epoch.
+"""Callbacks that let a restored Keras run continue in the middle of an epoch.
 
-`keras.callbacks.BackupAndRestore` restores the weights and the epoch, which then begins with its
-first batch. A `CausalLM` counts the segments that it reads, so that the epoch can go on.
+`keras.callbacks.BackupAndRestore` restores the weights and the epoch, and restarts the epoch at its
+first batch. A `CausalLM` counts the segments that it reads, so that the epoch can continue.
 """
 
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ from txl_tf.errors import UserError
 
 
 class EndEpochs(keras.callbacks.Callback):
-    """Notes where an epoch ends, before the model is saved there."""
+    """Records the count of segments at the end of an epoch, before the model is saved there."""
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.model.n_before.assign(read_count(self.model.n_read))
 
 
 class Resume(keras.callbacks.Callback):
-    """Begins an epoch with the segment after the last one that a restored run has read.
+    """Starts an epoch at the segment after the last one that a restored run has read.
 
     Args:
-        segments: The data; `None` if they cannot begin elsewhere.
+        segments: The data; `None` if they can only start at the first batch.
         backups: The callbacks that save and restore the run.
         initial_epoch: The first epoch of a run that is not restored.
     """
@@ -46,11 +46,13 @@ class Resume(keras.callbacks.Callback):
         if n_done and self._segments is None:
             raise UserError(
                 f"the restored run stopped after {n_done} batches of an epoch, and only `Segments` "
-                "without `steps_per_epoch` can go on there. Pass them, or back up at epochs"
+                "without `steps_per_epoch` can continue there. Pass `Segments`, or back up only at "
+                "the end of epochs"
             )
         if self._segments is None or n_done < len(self._segments):
             return
-        # It was saved after the last segment of its epoch. Keras, too, skips epochs by this field.
+        # The run was saved after the last segment of its epoch. Keras itself skips epochs by
+        # setting this attribute.
         self.model.n_before.assign(read_count(self.model.n_read))
         first = self.model._initial_epoch or self._initial_epoch  # noqa: SLF001
         self.model._initial_epoch = first + 1  # noqa: SLF001

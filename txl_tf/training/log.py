@@ -1,6 +1,6 @@
 """The log of a training run: lines of text with the time left, JSON lines and TensorBoard.
 
-It ends with the evaluations during training, which decide on the best step and early stopping.
+`Validation` keeps the evaluations during training, which decide the best step and early stopping.
 """
 
 import math
@@ -25,11 +25,11 @@ from txl_tf.training.intervals import Interval
 
 
 class TimeLeft:
-    """Estimates the time to the end of a run from the last duration of each of its parts.
+    """Estimates the remaining time of a run from the last duration of each of its parts.
 
-    Steps are weighted by their tokens, so that later stages with longer segments take longer.
-    Only regular saves are counted, not those after a best evaluation. The run sets the last speed,
-    and the durations of the last evaluation and save.
+    Steps are weighted by their tokens, because later stages with longer segments take longer. Only
+    regular saves are counted, not those after a best evaluation. The run sets the last speed, and
+    the durations of the last evaluation and save.
     """
 
     def __init__(self, training: TrainConfig, options: RunOptions):
@@ -67,11 +67,11 @@ class TimeLeft:
 
 
 class TrainingLog:
-    """Writes the numbers of each interval to `log.jsonl`, TensorBoard and a line of text.
+    """Writes the metrics of each interval to `log.jsonl`, TensorBoard and a line of text.
 
-    A resumed run drops the lines of steps that it repeats from `log.jsonl`, so that every step is
+    A resumed run removes the lines of steps that it repeats from `log.jsonl`, so that every step is
     logged once. TensorBoard shows two runs, train and validation. Losses have the same tags in
-    both, loss/NAME, so that one chart shows both curves; numbers of training only are train/NAME.
+    both, loss/NAME, so that one chart shows both curves; other metrics of training are train/NAME.
     """
 
     def __init__(
@@ -99,8 +99,8 @@ class TrainingLog:
     def write_training(self, interval: Interval, gauges: Mapping[str, float]) -> str:
         """Logs an interval and returns the line of text.
 
-        It has the mean losses, and the gradient norm and learning rate of the last step. Skipped
-        steps are counted as `bad_steps` and excluded from the means. The speed does not include
+        The line has the mean losses, and the gradient norm and learning rate of the last step.
+        Skipped steps are counted as `bad_steps` and excluded from the means. The speed excludes
         compilation, evaluations and saves. `gauges` are further measurements.
         """
         record: dict[str, Any] = {
@@ -161,7 +161,7 @@ class TrainingLog:
 
 
 def _write_hyper_parameters(path: str, config: RunConfig) -> None:
-    """Writes the config of a run for TensorBoard's table of hyper-parameters."""
+    """Writes the config of a run for TensorBoard's hyperparameter table."""
     evaluation = config.evaluation.to_json()
     values = {"dataset": config.dataset, **config.model.to_json(), **config.training.to_json()}
     values |= {f"eval_{name.removeprefix('eval_')}": evaluation[name] for name in evaluation}
@@ -176,7 +176,7 @@ def _write_hyper_parameters(path: str, config: RunConfig) -> None:
 class Validation:
     """The scores of the evaluations during training, one line each in `validation.jsonl`.
 
-    A resumed run drops the scores of steps that it repeats, so that it makes the same decisions
+    A resumed run removes the scores of steps that it repeats, so that it makes the same decisions
     as an uninterrupted run. `lanes` are those of the split; `None` if nothing is evaluated.
     """
 

@@ -20,7 +20,7 @@ from txl_tf.training.log import TrainingLog, Validation
 from txl_tf.training.signals import note_stop_signals
 from txl_tf.training.trainer import Trainer
 
-CALL_SECONDS = 5.0  # about the longest delay of a signal to stop
+CALL_SECONDS = 5.0  # about the longest delay after a signal to stop
 EXIT_AT_LIMIT = 3  # the exit status after `max_hours`, and at `stop_step`
 
 
@@ -28,7 +28,7 @@ EXIT_AT_LIMIT = 3  # the exit status after `max_hours`, and at `stop_step`
 class TrainingLoop:
     """Runs a restored trainer to the end of its schedule.
 
-    Log and validation are `None` in processes other than the chief. `evaluate` scores the
+    `log` and `validation` are `None` in processes other than the chief. `evaluate` scores the
     evaluation split, and may generate a sample in Markdown.
     """
 
@@ -46,7 +46,7 @@ class TrainingLoop:
         self._bad_in_a_row = 0
 
     def run(self, lanes: TrainingLanes) -> None:
-        """Trains on the lanes; raises a `StoppedError` if stopped, after it has saved."""
+        """Trains on the lanes; raises a `StoppedError` if stopped, after saving."""
         start = time.monotonic()
         first_step, stop_step = self.trainer.step, self.options.stop_step
         if 0 < stop_step <= first_step:
@@ -69,7 +69,7 @@ class TrainingLoop:
                 if is_first:
                     is_first = False
                     self._say(f"Compiled: step {interval.step} has a loss of {interval.loss:.4f}.")
-                    # On 80 columns there is no room for the time so far.
+                    # 80 columns have no room for the elapsed time.
                     bar.bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt}{postfix}"
                     bar.set_description("training")
                 self._show(bar, interval)
@@ -90,7 +90,7 @@ class TrainingLoop:
                     self._raise_stopped(interval.step, stop_signal)
 
     def _raise_stopped(self, step: int, stop_signal: signal.Signals | None) -> NoReturn:
-        """Raises a `StoppedError` that says what stopped the run, and how it goes on."""
+        """Raises a `StoppedError` that says what stopped the run and how to resume it."""
         limit, command = "max_hours", "the same command again"
         if step == self.options.stop_step:
             limit, command = "stop_step", "it again without `stop_step`, or with a higher one,"
@@ -101,7 +101,7 @@ class TrainingLoop:
         )
 
     def _show(self, bar: Bar, interval: Interval) -> None:
-        """Shows the loss, the speed and the time left beside the bar."""
+        """Shows the loss, the speed and the time left next to the bar."""
         parts = [f"loss {interval.loss:.3f}"]
         if self.log is not None and math.isfinite(interval.tokens_per_second):
             # The speed of the bar would include evaluations.
@@ -119,7 +119,7 @@ class TrainingLoop:
     def _agree_to_stop(
         self, received: Sequence[signal.Signals], hours: float, step: int
     ) -> tuple[signal.Signals | None, bool]:
-        """Returns a signal that any process received, and whether a limit is reached."""
+        """Returns a signal that any process has received, and whether a limit is reached."""
         is_over = 0 < self.options.max_hours <= hours or step == self.options.stop_step
         numbers, over = self._workers.gather([max(received, default=0), is_over]).T
         return signal.Signals(int(numbers.max())) if numbers.any() else None, bool(over.any())
@@ -134,7 +134,7 @@ class TrainingLoop:
         return {stop for stop in stops if stop > first_step}
 
     def _act(self, step: int) -> bool:
-        """Evaluates and saves if a step is due for it; returns whether to stop early."""
+        """Evaluates and saves if it is time to; returns whether to stop early."""
         is_last = step == self._train_steps
         is_over = False
         if self.options.eval_every and (step % self.options.eval_every == 0 or is_last):
@@ -173,7 +173,7 @@ class TrainingLoop:
         self._say(f"Saved {path}")
 
     def _count_bad(self, interval: Interval) -> None:
-        """Counts skipped steps; too many in a row are an error."""
+        """Counts skipped steps; raises a `UserError` after too many in a row."""
         first = interval.step - len(interval.nats)
         for offset, is_good in enumerate(interval.is_good):
             self._bad_in_a_row = 0 if is_good else self._bad_in_a_row + 1

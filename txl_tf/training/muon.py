@@ -1,4 +1,4 @@
-"""The changes of matrices by Muon, on any backend."""
+"""The update of matrices by Muon, on any backend."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -8,9 +8,10 @@ from keras import ops
 
 MOMENTUM = 0.95
 SCALE = 0.2
-# Polynomials a s + b s^3 + c s^5 of the singular values s. Of all of this degree, each moves what
-# the one before leaves nearest to 1: the first [.005, 1], the last to within .098 of 1. Each allows
-# for singular values that are 2 % too large, beyond which it grows steeply.
+# Polynomials a s + b s^3 + c s^5 of the singular values s. Each is the polynomial of this degree
+# that moves the range left by the previous one closest to 1: the first starts from [.005, 1], the
+# last ends within .098 of 1. Each tolerates singular values that are 2 % too large, beyond which it
+# grows steeply.
 COEFFICIENTS = (
     (8.1400, -23.0368, 16.3967),
     (3.8518, -2.7640, 0.5084),
@@ -22,11 +23,11 @@ COEFFICIENTS = (
 def orthogonalize(matrix: Any, n_joint: int = 1, *, product_dtype: str = "float32") -> Any:
     """Moves the singular values of matrices to about 1, from .90 to 1.10.
 
-    Iterations of polynomials of degree 5: only matrix products. Of a matrix whose Frobenius norm is
-    1, a singular value below .005 is multiplied by about 218 instead. The result does not depend on
-    the norm. A matrix of zeros stays as it is.
+    It iterates polynomials of degree 5, which take only matrix products. If the Frobenius norm of
+    the matrix is 1, singular values below .005 are multiplied by about 218 instead. The result does
+    not depend on the norm. A matrix of zeros stays unchanged.
 
-    `n_joint` matrices stand side by side in (rows, n_joint columns) float32.
+    `matrix` holds `n_joint` matrices side by side, (rows, n_joint columns) float32.
 
     References:
         Amsel et al. 2025, https://arxiv.org/abs/2505.16932: how the polynomials are chosen.
@@ -37,7 +38,7 @@ def orthogonalize(matrix: Any, n_joint: int = 1, *, product_dtype: str = "float3
 def orthogonalize_all(
     matrices: Sequence[Any], n_joint: Sequence[int], *, product_dtype: str = "float32"
 ) -> list[Any]:
-    """Returns what `orthogonalize` returns of each; those of one shape are multiplied at once."""
+    """Applies `orthogonalize` to each matrix; those of one shape are multiplied together."""
     parts = [ops.split(x, n, axis=1) for x, n in zip(matrices, n_joint, strict=True)]
     stacks: dict[tuple[int, int], list[Any]] = {}
     for part in itertools.chain(*parts):
@@ -57,7 +58,7 @@ def _orthogonalize_stack(x: Any, product_dtype: str) -> Any:
     norm = ops.sqrt(ops.sum(ops.square(x), axis=(1, 2), keepdims=True))
     x = ops.cast(ops.where(norm > 0, x / norm, 0.0), product_dtype)
     for a, b, c in COEFFICIENTS:
-        # Not a product with a transpose, which XLA for CPUs computes in twice the time.
+        # Not a product with a transpose, which takes XLA for CPU twice the time.
         gram = ops.einsum("nik,njk->nij", x, x)
         x = a * x + ops.matmul(b * gram + c * ops.matmul(gram, gram), x)
     if is_tall:
@@ -75,13 +76,13 @@ def compute_muon_change(
 
         O = orthogonalize(.95 m + .05 g)  (Nesterov);  the change is .2 sqrt(max(rows, columns)) O
 
-    Its root mean square is about .2, as that of Adam: both have the same learning rate.
+    Its root mean square is about .2, as with Adam, so both can use the same learning rate.
 
     Args:
         gradient: g, (rows, n_joint columns).
-        momentum: m, which this gradient has changed: m = .95 m + .05 g.
-        n_joint: The number of matrices that stand side by side.
-        orthogonalize: The function, which may be compiled.
+        momentum: m, already updated with this gradient: m = .95 m + .05 g.
+        n_joint: The number of matrices side by side.
+        orthogonalize: The function `orthogonalize`, or a compiled form of it.
 
     References:
         Jordan et al. 2024, Muon, https://kellerjordan.github.io/posts/muon; the factor is that of
@@ -94,7 +95,7 @@ def compute_muon_change(
 def compute_muon_changes(
     gradients: Sequence[Any], momentums: Sequence[Any], n_joint: Sequence[int]
 ) -> list[Any]:
-    """Returns `compute_muon_change` of each; matrices of one shape are multiplied at once."""
+    """Applies `compute_muon_change` to each; matrices of one shape are multiplied together."""
     directions = list(map(_compute_direction, gradients, momentums))
     found = orthogonalize_all(directions, n_joint)
     factors = map(_find_factor, directions, n_joint)

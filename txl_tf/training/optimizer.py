@@ -1,4 +1,4 @@
-"""The base of the optimizers: clipping, skipped steps, loss scaling, averages of the weights."""
+"""The base class of optimizers: clipping, skipped steps, loss scaling, averages of the weights."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -18,9 +18,9 @@ GROWTH_STEPS = 2000
 
 
 class StepFactors(NamedTuple):
-    """The factors that all weights share in a step, each () float32.
+    """The factors of a step that all weights share, each () float32.
 
-    All but the bias corrections are 0 in a skipped step.
+    In a skipped step, all but the bias corrections are 0.
     """
 
     clip: tf.Tensor  # of the gradients
@@ -33,13 +33,13 @@ class StepFactors(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """A weight and the variables that the optimizer keeps for it; `None` if it keeps none."""
+    """A weight and the variables that the optimizer keeps for it; `None` for those not kept."""
 
     weight: keras.Variable
     momentum: keras.Variable
     velocity: keras.Variable | None
     average: keras.Variable | None
-    group: str  # a key of `weight_groups` of the model
+    group: str  # a key of the model's `weight_groups`
     rate_ratio: float  # its learning rate, as a fraction of that of the step
 
     @property
@@ -49,28 +49,28 @@ class Slots(NamedTuple):
 
 
 class Optimizer:
-    """The base class of the optimizers, which differ in `change_weight`.
+    """Base class of optimizers; a subclass defines `change_weight`.
 
-    The gradients must be averaged over the replicas, so that each replica makes the same step.
-    They are clipped by their global norm.
+    The gradients must be averaged over the replicas, so that each replica takes the same step. They
+    are clipped by their global norm.
 
     A skipped step changes only the step count and the loss scale. Replicas cannot update variables
     inside a branch, so a skipped step runs the same operations with every change multiplied by 0.
 
-    Like the weights, an optimizer is created and built in the scope of the strategy.
+    Like the weights, an optimizer must be created and built in the scope of the strategy.
 
-    Weights are treated by their group in `weight_groups` of the model, which is their attribute
-    `group`: weight decay applies to all but the vectors. Other weights count as vectors if they
-    have one axis, and else as projections.
+    How a weight is treated depends on its attribute `group`, its group in the model's
+    `weight_groups`: weight decay applies to all groups but the vectors. A weight without a group
+    counts as a vector if it has one axis, and otherwise as a projection.
 
-    The average of each weight, if there is one, starts as the weight, and each step that is not
-    skipped sets `average += share * (weight - average)`. There are two kinds: with `ema` the share
-    is `1 - ema` (an exponential moving average); with `average_from` it is 1 up to that step, and
-    then `1 / n` (the uniform mean of the n weights since). After 200,000 simulated steps of weights
-    of about .05, the error of a mean in float32 was 5e-7 on average.
+    The average of each weight, if any, starts as the weight, and each step that is not skipped sets
+    `average += share * (weight - average)`. There are two kinds. With `ema`, the share is `1 - ema`
+    (an exponential moving average). With `average_from`, it is 1 up to that step and then `1 / n`
+    (the uniform mean of the n weights since). After 200,000 simulated steps with weights of about
+    .05, the error of a mean in float32 was 5e-7 on average.
 
-    With `l2` that fraction of each weight is added to its clipped gradient, as the gradient of a
-    penalty on its square would be. Unlike weight decay, it is part of what the moments average.
+    With `l2`, that fraction of each weight is added to its clipped gradient, like the gradient of a
+    penalty on its square. Unlike weight decay, this enters the moments.
 
     Args:
         config: The training config.
@@ -78,7 +78,7 @@ class Optimizer:
 
     Attributes:
         iterations: () int64 variable, the number of steps, including skipped ones.
-        loss_scale: The `LossScale`; `None` unless the precision is float16.
+        loss_scale: The `LossScale`, or `None` unless the precision is float16.
         slots: The variables of each weight, in the order of the weights; empty before `build`.
     """
 
@@ -102,7 +102,7 @@ class Optimizer:
         self.loss_scale = LossScale(self._add_variable) if config.precision == "float16" else None
 
     def build(self, weights: Sequence[keras.Variable]) -> None:
-        """Creates the variables of all weights that the optimizer will change, unless that is done.
+        """Creates the variables for all weights that the optimizer changes, if not done yet.
 
         Raises:
             UserError: If the optimizer was built for other weights.
@@ -164,7 +164,7 @@ class Optimizer:
         norm: tf.Tensor | None = None,
         rate_factor: tf.Tensor | None = None,
     ) -> None:
-        """Makes a step, or skips it if the norm is not finite, inside or outside a replica.
+        """Takes a step, or skips it if the norm is not finite, inside or outside a replica.
 
         Args:
             gradients: The gradients of the weights, equal on all replicas.
@@ -199,7 +199,8 @@ class Optimizer:
 
         clip, step = self.config.clip, tf.cast(self.iterations.value + 1, tf.float32)
         return StepFactors(
-            # In the order of operations of `tf.clip_by_global_norm`, which rounds as the 2019 code.
+            # With the order of operations, and so the rounding, of `tf.clip_by_global_norm` in the
+            # 2019 code.
             clip=mask(clip * tf.minimum(1.0 / norm, 1.0 / clip)),
             moment_1=mask(1 - self.beta_1),
             moment_2=mask(1 - self.beta_2),
@@ -222,7 +223,7 @@ class Optimizer:
         # In a skipped step this is 0 even for gradients that are not finite.
         gradient = tf.math.multiply_no_nan(gradient, factors.clip)
         if self.config.l2:
-            gradient += self.config.l2 * weight  # of no effect in a skipped step, like any gradient
+            gradient += self.config.l2 * weight  # no effect in a skipped step, like any gradient
         if slots.rate_ratio != 1:
             factors = factors._replace(rate=factors.rate * slots.rate_ratio)
         self.change_weight(slots, weight, gradient, factors)
@@ -250,11 +251,11 @@ def read_step_count(optimizer: Optimizer) -> int:
 class LossScale:
     """A dynamic loss scale.
 
-    The loss is multiplied by the scale, and the gradients are divided by it once the replicas have
-    averaged them. If they are not finite, all replicas skip the step and halve the scale; after
-    `GROWTH_STEPS` good steps in a row the scale is doubled. As a power of 2 it changes no bit of
-    a gradient that float16 can represent. `add_variable` creates a variable that is saved with the
-    optimizer.
+    The loss is multiplied by the scale, and the gradients are divided by it after they have been
+    averaged over the replicas. If they are not finite, all replicas skip the step and halve the
+    scale; after `GROWTH_STEPS` good steps in a row, the scale is doubled. Because it is a power of
+    2, it changes no bit of a gradient that float16 can represent. `add_variable` creates a variable
+    that is saved with the optimizer.
 
     References:
         Micikevicius et al. 2018, https://arxiv.org/abs/1710.03740, section 3.2.
@@ -275,7 +276,11 @@ class LossScale:
         return tf.convert_to_tensor(self.factor)
 
     def adapt(self, is_good: tf.Tensor) -> None:
-        """Updates the scale after a step, inside a replica, by whether it was made, () bool."""
+        """Updates the scale after a step, inside a replica.
+
+        Args:
+            is_good: () bool, false if the step was skipped.
+        """
         factor, n_good = self.read(), tf.convert_to_tensor(self._n_good) + 1
         is_grown = tf.logical_and(is_good, n_good >= GROWTH_STEPS)
         grown = tf.where(is_grown, factor * 2, factor)

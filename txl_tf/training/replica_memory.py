@@ -13,9 +13,9 @@ from txl_tf.training.workers import Workers
 class ReplicaMemory:
     """Each replica's rows of the memory, in variables that never leave its device.
 
-    Replica r of R has the lanes r B/R to (r+1) B/R, so any number of replicas sees the same text
-    with the same memory. The memory starts empty. `lanes` are those of this process; `mask_empty`
-    is that of `initial_memory`.
+    Replica r of R holds the lanes r B/R to (r+1) B/R, so any number of replicas sees the same text
+    with the same memory. The memory starts empty. `lanes` are those of this process; for
+    `mask_empty`, see `initial_memory`.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ReplicaMemory:
         ]
 
     def load(self, memory: Sequence[tf.Tensor]) -> None:
-        """Replaces the memory by a result of `gather`, from any number of replicas."""
+        """Replaces the memory with a result of `gather`, from any number of replicas."""
         for variable, states in zip(keras.tree.flatten(self._variables), memory, strict=True):
             for index, value in enumerate(self._list_values(variable)):
                 value.assign(states[index * self._rows : (index + 1) * self._rows])

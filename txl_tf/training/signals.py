@@ -1,4 +1,4 @@
-"""Handlers of the signals to stop: Ctrl-C, and SIGTERM before a machine is taken away."""
+"""Handlers for the signals to stop: Ctrl-C, and SIGTERM before a machine is preempted."""
 
 import contextlib
 import signal
@@ -10,9 +10,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextlib.contextmanager
 def note_stop_signals() -> Iterator[list[signal.Signals]]:
-    """Yields a list to which the first signal to stop is added, so that a run can save.
+    """Yields a list that receives the first signal to stop, so that a run can save.
 
-    The second one interrupts the program.
+    A second signal interrupts the program.
     """
     received: list[signal.Signals] = []
 
@@ -28,10 +28,10 @@ def note_stop_signals() -> Iterator[list[signal.Signals]]:
 
 @contextlib.contextmanager
 def end_on_interrupt() -> Iterator[None]:
-    """Lets Ctrl-C end the process at once, while tensorflow waits and blocks all Python code.
+    """Lets Ctrl-C end the process at once while TensorFlow waits and blocks all Python code.
 
-    Afterwards SIGTERM ends the process again: tensorflow replaces its handler when it joins other
-    processes, and would ignore it.
+    Afterwards, SIGTERM ends the process again: TensorFlow replaces its handler when it joins other
+    processes, and would ignore the signal.
     """
     with _handle(signal.SIG_DFL):
         yield
@@ -39,7 +39,7 @@ def end_on_interrupt() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _handle(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> Iterator[None]:
-    """Installs a handler of the signals to stop; does nothing outside the main thread."""
+    """Installs a handler for the signals to stop; does nothing outside the main thread."""
     try:
         previous = [signal.signal(number, handler) for number in SIGNALS]
     except ValueError:  # not the main thread

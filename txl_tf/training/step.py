@@ -14,8 +14,8 @@ from txl_tf.training.optimizer import Optimizer
 
 Memory = Any  # a nest of tensors that only the model looks into
 
-# Gradients are copied into packs for the reduction: a single one for most models, several for the
-# largest models, where one copy of all gradients would take too much of the device's memory.
+# Gradients are copied into packs for the reduction: a single pack for most models, several for the
+# largest ones, where a copy of all gradients would take too much of the device's memory.
 PACK_BYTES = 256 * 2**20
 
 
@@ -23,8 +23,8 @@ class StepResult(NamedTuple):
     """What a training step reports.
 
     Args:
-        nats: () float32, the summed loss of the tokens of all replicas.
-        tokens: () float32, the number of these tokens, which are those with a loss.
+        nats: () float32, the loss summed over the tokens of all replicas.
+        tokens: () float32, the number of these tokens (only those with a loss).
         grad_norm: () float32, the global norm of the gradients before clipping and without loss
             scaling; not finite if the step was skipped.
         learning_rate: () float32, the learning rate of the step.
@@ -40,14 +40,14 @@ class StepResult(NamedTuple):
 class Regularization:
     """Penalties on the last hidden states, which are not part of the reported loss.
 
-    Both take the states before dropout, as the authors of Transformer-XL do on Penn Treebank;
-    AWD-LSTM takes those after dropout for the first, which with a rate p are larger by 1 / (1 - p)
-    on average.
+    Both apply to the states before dropout, as for Transformer-XL on Penn Treebank. In AWD-LSTM,
+    the first applies to the states after dropout, and with a dropout rate p is larger by a factor
+    of 1 / (1 - p) on average.
 
     Args:
-        ar: Factor of the activation regularization: of the mean square of the states.
-        tar: Factor of the temporal activation regularization: of the mean square of the differences
-            from one position to the next, of which there must be two or more.
+        ar: Factor of the activation regularization: the mean square of the states.
+        tar: Factor of the temporal activation regularization: the mean square of the differences
+            between consecutive positions, of which there must be at least two.
 
     References:
         Merity et al. 2017, https://arxiv.org/abs/1708.02182, section 4.6.
@@ -60,8 +60,8 @@ class Regularization:
         """Returns the sum of the penalties, () float32.
 
         Args:
-            hidden: (B, T, D), the last hidden states without dropout, of the positions with a loss.
-            count: () int32, the number of the first positions that count; `None` for all.
+            hidden: (B, T, D), the last hidden states before dropout, at the positions with a loss.
+            count: () int32, how many positions count, from the first on; `None` for all.
         """
         states = tf.cast(hidden, tf.float32)
         penalty = tf.zeros(())
@@ -89,15 +89,16 @@ class StepOptions:
 
     Args:
         accumulate_steps: Gradient accumulation: the number of parts into which the rows are
-            divided, computed one after the other. It saves memory and changes only dropout masks.
+            divided, to be computed one after the other. This saves memory and changes only the
+            dropout masks.
         reduce_dtype: The dtype in which the gradients are averaged: float32, or bfloat16 for half
             the traffic.
         half_loss: Whether only the last half of the positions has a loss (table 6 of the paper).
-        extra_len: The number of positions before the segment that `ids` begins with, without a
-            loss.
+        extra_len: The number of extra positions at the beginning of `ids`, before the segment,
+            which have no loss.
         regularization: Penalties on the last hidden states, or `None`.
-        mean_len: The mean length of segments of random lengths, which have the learning rate times
-            their length by this; `None` for the same rate.
+        mean_len: The mean length of segments of random lengths. The learning rate of a segment is
+            multiplied by its length / `mean_len`; `None` for the same rate.
     """
 
     accumulate_steps: int = 1
@@ -127,7 +128,7 @@ class StepOptions:
     def find_rate_factor(self, count: tf.Tensor | None) -> tf.Tensor | None:
         """Returns the factor of the learning rate of a segment of `count` positions; `None` for 1.
 
-        As the authors of AWD-LSTM do with random lengths (Merity et al. 2017, section 4.1).
+        Random lengths have such a factor in AWD-LSTM (Merity et al. 2017, section 4.1).
         """
         if count is None or self.mean_len is None:
             return None
@@ -135,13 +136,12 @@ class StepOptions:
 
 
 class TrainStep:
-    """Makes training steps on one replica, with teacher forcing.
+    """Performs training steps on one replica, with teacher forcing.
 
-    Under `tf.distribute` it is called in a replica, with the rows of that replica. The gradients
-    are averaged over the replicas before they are clipped, so any number of replicas makes the
-    step that a single one would make with all rows. A step whose gradients are not finite is
-    skipped: only the optimizer's step count and loss scale change, and the memory if the loss was
-    finite.
+    Under `tf.distribute`, it is called in a replica, with the rows of that replica. The gradients
+    are averaged over the replicas before they are clipped, so any number of replicas takes the same
+    step as a single one with all rows. A step with non-finite gradients is skipped: only the
+    optimizer's step count and loss scale change, and the memory if the loss was finite.
 
     In the 2019 code: `model_fn` of `get_model_fn`, `single_core_graph` and
     `average_grads_and_vars`.
@@ -178,17 +178,17 @@ class TrainStep:
         document_starts: tf.Tensor | None = None,
         count: tf.Tensor | None = None,
     ) -> tuple[StepResult, Memory]:
-        """Makes a step on one segment.
+        """Performs a step on one segment.
 
         Args:
             ids: (B, T) int32, the inputs.
             targets: (B, T) int32, the ids one position to the right of `ids`.
             memory: The memory from `model.initial_memory` or the previous step.
-            document_starts: (B, T) bool, where `ids` starts a document, which sees nothing of the
-                text before it; `None` if the text continues.
-            count: () int32, the number of positions of a segment of random length; what follows
-                them in `ids` has no loss, and must not reach a later step by the memory. `None` for
-                all.
+            document_starts: (B, T) bool, true where `ids` starts a document, which sees nothing of
+                the text before it; `None` if the text continues.
+            count: () int32, the number of positions in a segment of random length. The rest of
+                `ids` has no loss, and must not reach a later step through the memory. `None` for
+                all positions.
 
         Returns:
             A `StepResult` and the new memory.
@@ -200,7 +200,7 @@ class TrainStep:
         loss_start = options.find_loss_start(ids.shape[1])
         n_scored = ids.shape[1] - loss_start if count is None else count
 
-        # 1) Compute the parts of the rows one after the other, each with its own dropout masks.
+        # 1) Compute the parts of the rows one by one, each with its own dropout masks.
         n_parts = options.accumulate_steps
         sums: list[tf.Tensor] = []  # of the loss, and the gradients of the mean loss
         memories = []
@@ -208,7 +208,7 @@ class TrainStep:
         for part, (part_ids, part_targets, part_memory, part_starts) in enumerate(parts):
             stream = replica.replica_id_in_sync_group * n_parts + part
             self.model.set_dropout_seed(optimizer.iterations, stream=stream)
-            if sums:  # the same ids, after the gradients before: XLA would compute parts at once
+            if sums:  # make the ids depend on the previous part, or XLA would compute both at once
                 is_known = tf.math.is_finite(tf.reshape(sums[1], [-1])[0])
                 part_ids = tf.maximum(part_ids, tf.cast(is_known, part_ids.dtype) - 1)
             nats, gradients, part_memory = self.compute(
@@ -236,7 +236,7 @@ class TrainStep:
         if loss_scale is not None:
             gradients = [gradient / loss_scale for gradient in gradients]
 
-        # 3) Update. The gradients are averaged, so that either all replicas skip a step or none.
+        # 3) Update. As the gradients are averaged, either all replicas skip a step or none does.
         rate_factor = options.find_rate_factor(count)
         rate = optimizer.learning_rate
         result = StepResult(
@@ -262,7 +262,7 @@ def _average(
     mean = tf.distribute.ReduceOp.MEAN
     if dtype == "float32":
         return replica.all_reduce(mean, values, options)
-    nats, *gradients = values  # the loss is only reported: it keeps its precision
+    nats, *gradients = values  # the loss keeps its precision
     gradients = replica.all_reduce(mean, [tf.cast(grad, dtype) for grad in gradients], options)
     return [replica.all_reduce(mean, nats), *(tf.cast(grad, tf.float32) for grad in gradients)]
 
@@ -296,8 +296,9 @@ def compute_gradients(
 ) -> tuple[tf.Tensor, list[tf.Tensor], Memory]:
     """Runs the forward and backward pass on one segment.
 
-    The arguments are those of `TrainStep`, and `loss_scale`, the factor of the gradients, () or
-    `None`. The first `count` positions from `loss_start` on have a loss.
+    The arguments are those of `TrainStep`, and `loss_scale`, () or `None`, by which the loss is
+    multiplied for the gradients. Of the positions from `loss_start` on, the first `count` have a
+    loss.
 
     Returns:
         The summed loss in nats, () float32, without the penalties; the dense gradients of the

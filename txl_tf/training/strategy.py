@@ -19,15 +19,15 @@ def make_gpu_strategy(
 ) -> tf.distribute.MirroredStrategy | tf.distribute.MultiWorkerMirroredStrategy:
     """Returns a strategy over the GPUs of this machine, or over its CPU if it has none.
 
-    If TF_CONFIG names several processes, the strategy spans all of them, and the call waits until
-    all have started, an hour at most. A run of one process can divide the CPU into `cpu_replicas`,
-    to try out the computation on several GPUs.
+    If TF_CONFIG lists several processes, the strategy spans all of them, and the call waits until
+    all have started, for at most an hour. A run of one process can divide the CPU into
+    `cpu_replicas`, to try out training on several GPUs.
 
     In the 2019 code: `assign_to_gpu`.
 
     Raises:
-        UserError: If there are fewer GPUs, TF_CONFIG is not valid, the processes cannot be joined,
-            or the devices were already in use and cannot be chosen or divided.
+        UserError: If there are fewer GPUs than `num_gpus`, TF_CONFIG is invalid, the processes
+            cannot be joined, or the devices are already in use and cannot be chosen or divided.
     """
     cluster = read_cluster()
     gpus = _choose_gpus(cluster, num_gpus, cpu_replicas)
@@ -41,7 +41,7 @@ def make_gpu_strategy(
 
 
 def count_replicas(*, num_gpus: int | None = None, cpu_replicas: int = 1) -> int:
-    """Returns the number of replicas of `make_gpu_strategy`, if all processes have as many."""
+    """Returns the number of replicas of `make_gpu_strategy`, if all processes have equally many."""
     cluster = read_cluster()
     n_local = len(_choose_gpus(cluster, num_gpus, cpu_replicas)) or cpu_replicas
     return n_local * (len(cluster.tasks) if cluster else 1)
@@ -76,8 +76,8 @@ def make_tpu_strategy(
 ) -> tf.distribute.TPUStrategy | tf.distribute.MirroredStrategy:
     """Returns a strategy over all cores of a TPU; see the flags of `train_tpu`.
 
-    `cpu_replicas` on this machine's CPU stand in for the cores: TPUStrategy needs a TPU, so
-    MirroredStrategy divides the lanes and adds the gradients as it does.
+    With `cpu_replicas`, parts of this machine's CPU stand in for the cores. Because TPUStrategy
+    needs a TPU, MirroredStrategy then divides the lanes and adds the gradients in the same way.
     """
     if cpu_replicas:
         tf.config.set_visible_devices([], "GPU")
@@ -85,7 +85,7 @@ def make_tpu_strategy(
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu, zone, project)
         address = resolver.master()
-        if address.startswith("grpc://"):  # TensorFlow would wait for it without a limit
+        if address.startswith("grpc://"):  # TensorFlow would wait for it without a timeout
             host, _, port = address.removeprefix("grpc://").rpartition(":")
             socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
         tf.config.experimental_connect_to_cluster(resolver)
@@ -109,10 +109,10 @@ def make_device_strategy(devices: Sequence[str]) -> tf.distribute.MirroredStrate
 
 
 def measure_peak_memory(strategy: tf.distribute.Strategy) -> int | None:
-    """Returns the peak memory of a run so far in bytes; `None` if it is not known.
+    """Returns the peak memory of a run so far in bytes; `None` if unknown.
 
-    It is the peak of the fullest device of this process; on a CPU, that of the whole process,
-    including tensorflow. The peak of devices of another process, such as some TPUs, is not known.
+    This is the peak of the fullest device of this process; on a CPU, that of the whole process,
+    including TensorFlow. It is unknown for devices of another process, such as some TPUs.
     """
     devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
     if any(device.device_type == "CPU" for device in devices):

@@ -38,10 +38,11 @@ _compute_norm = tf.function(tf.linalg.global_norm, autograph=False)
 
 
 def check_batch(config: TrainConfig, n_replicas: int) -> int:
-    """Returns the number of lanes of each replica.
+    """Returns the number of lanes per replica.
 
     Raises:
-        UserError: If the batch is not divisible by the replicas and `accumulate_steps`.
+        UserError: If the batch size is not divisible by the number of replicas, and the lanes of a
+            replica by `accumulate_steps`.
     """
     if config.train_batch_size % n_replicas:
         raise UserError(
@@ -58,15 +59,14 @@ def check_batch(config: TrainConfig, n_replicas: int) -> int:
 
 
 class Trainer:
-    """Model, optimizer and memory on the replicas of a strategy, and the loop over the steps.
+    """The model, optimizer and memory on the replicas of a strategy, and the loop over steps.
 
     The loop over the steps of a call runs inside one `tf.function`.
 
     In the 2019 code: `TPUEstimator`, whose `cache` is the memory.
 
     Raises:
-        UserError: If the batch is not divisible by the replicas and `accumulate_steps`, or the
-            device's memory is full.
+        UserError: As in `check_batch`, or if the device runs out of memory.
     """
 
     def __init__(self, workers: Workers, model_config: ModelConfig, config: TrainConfig):
@@ -108,7 +108,7 @@ class Trainer:
         return read_step_count(self.optimizer)
 
     def read_gauges(self) -> dict[str, float]:
-        """Returns the weight norm, the peak memory and the loss scale, as far as they are known."""
+        """Returns the weight norm and, if known, the peak memory and the loss scale."""
         weights = [tf.convert_to_tensor(weight) for weight in self.model.trainable_variables]
         gauges = {"parameter_norm": float(_compute_norm(weights))}
         memory_bytes = measure_peak_memory(self.strategy)
@@ -121,14 +121,14 @@ class Trainer:
     def train(
         self, lanes: TrainingLanes, stops: Sequence[int], *, call_seconds: float = math.inf
     ) -> Iterator[Interval]:
-        """Runs the steps up to each stop in one call of the device, and yields their numbers.
+        """Runs the steps up to each stop in one call to the device, and yields their metrics.
 
         A call also ends where the segment length changes, and after about `call_seconds`. The
         segments of the next call are read while the replicas compute.
 
         Raises:
-            UserError: If the device's memory is full, a record is damaged, or another process is
-                gone.
+            UserError: If the device runs out of memory, a record is damaged, or another process has
+                ended.
         """
         pace = Pace(self.step, stops, call_seconds, changes=lanes.changes)
         with ThreadPoolExecutor(1) as reader:
@@ -140,7 +140,7 @@ class Trainer:
                 ahead = None if is_last else reader.submit(self._read, lanes, *pace.plan())
                 begin = time.perf_counter()
                 interval = self.run(segments, document_starts, lengths, n_padded=pace.longest)
-                # The chief's clock counts, so that all processes plan the same calls.
+                # All processes use the chief's clock, so that they plan the same calls.
                 (seconds,) = self.workers.broadcast([time.perf_counter() - begin])
                 pace.note(seconds, len(segments))
                 if not pace.is_compiled(interval.step - len(segments)):
@@ -151,7 +151,7 @@ class Trainer:
     def _read(
         self, lanes: TrainingLanes, start: int, n_steps: int
     ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-        """Returns the arguments of `run` for a call of this process."""
+        """Returns the arguments of `run` for a call in this process."""
         is_reset = self.config.reset_at_documents
         rows = slice(self.memory.lanes.start, self.memory.lanes.stop)
         starts = lanes.read_document_starts(start, n_steps, rows) if is_reset else None
@@ -167,15 +167,15 @@ class Trainer:
         *,
         n_padded: int = 0,
     ) -> Interval:
-        """Runs a step on each segment of this process; returns their numbers without the duration.
+        """Runs a step on each segment of this process; returns their metrics without durations.
 
         Args:
             segments: (n, rows, T + 1) int32 ids, overlapping inputs and targets.
-            document_starts: (n, rows, T) bool, where an input starts a document, or `None`.
-            lengths: (n,) int32, the lengths of the segments, of which the rest of T has no loss;
+            document_starts: (n, rows, T) bool, true where an input starts a document, or `None`.
+            lengths: (n,) int32, the lengths of the segments; positions after them have no loss.
                 `None` for T.
-            n_padded: The number of segments to which the call is padded. Padding is not computed;
-                it prevents another trace and compilation for a call of another length.
+            n_padded: The number of segments to which the call is padded. The padding is not
+                computed; it avoids tracing and compiling again for a call of another length.
         """
         start, n_steps = self.step, len(segments)
         padding = max(0, n_padded - n_steps)
@@ -210,7 +210,7 @@ class Trainer:
         n_steps: tf.Tensor,
         lengths: tf.Tensor | None,
     ) -> tf.Tensor:
-        """Returns nats, tokens, gradient norm and learning rate of each step, (n, 4) float32."""
+        """Runs the steps; returns nats, tokens, gradient norm and learning rate, (n, 4) float32."""
         table = tf.TensorArray(tf.float32, size=n_steps, element_shape=(4,))
 
         def run_step(index: tf.Tensor, table: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:

@@ -1,4 +1,4 @@
-"""The optimizers: Adam, AdamW, LAMB for large batches, and Muon for matrices of the layers."""
+"""The optimizers: Adam, AdamW, LAMB for large batches, and Muon for the matrices of layers."""
 
 import functools
 import pkgutil
@@ -14,12 +14,12 @@ from txl_tf.training.optimizer import Optimizer, Slots, StepFactors
 class Adam(Optimizer):
     """Adam as in TensorFlow 1: epsilon is added to the square root before the bias correction.
 
-    With weight decay it is AdamW: each step subtracts `rate * weight_decay * weight`. TensorFlow's
-    own operation changes a weight and its moments in place, in one pass.
+    With weight decay, this is AdamW: each step subtracts `rate * weight_decay * weight`. An
+    operation of TensorFlow changes a weight and its moments in place, in one pass.
 
     References:
         Kingma and Ba 2015, https://arxiv.org/abs/1412.6980, the form before section 2.1;
-        Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101, whose decay is here multiplied
+        Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101; here their decay is multiplied
         by the learning rate, as in Keras.
     """
 
@@ -32,7 +32,7 @@ class Adam(Optimizer):
             var=weight.handle,
             m=slots.momentum.value.handle,
             v=slots.velocity.value.handle,
-            beta1_power=0.0,  # the rate has the bias corrections
+            beta1_power=0.0,  # `lr` includes the bias corrections
             beta2_power=0.0,
             lr=factors.rate * tf.sqrt(factors.bias_2) / factors.bias_1,
             beta1=1 - factors.moment_1,
@@ -43,15 +43,15 @@ class Adam(Optimizer):
 
 
 class Lamb(Optimizer):
-    """LAMB: the update of Adam plus the weight decay, scaled to the norm of the weight.
+    """LAMB: the update of Adam plus weight decay, scaled to the norm of the weight.
 
-    The paper does not fix the function of the weight's norm: here it is the norm capped at 10, as
-    in the code of the presets `wt103_base_lamb` and `wt103_large_lamb`. The ratio is 1 if either
+    The paper leaves the function of the weight's norm open: here it is the norm capped at 10, as in
+    the code behind the presets `wt103_base_lamb` and `wt103_large_lamb`. The ratio is 1 if either
     norm is 0. Each variable counts as a layer, so the fused queries, keys and values are one layer,
     and so are the biases u (or v) of all layers.
 
     References:
-        You et al. 2020, https://arxiv.org/abs/1904.00962, Algorithm 2. In the `Lamb` of Keras the
+        You et al. 2020, https://arxiv.org/abs/1904.00962, Algorithm 2. In the `Lamb` of Keras, the
         decay is outside the ratio.
     """
 
@@ -70,7 +70,7 @@ class Lamb(Optimizer):
     ) -> None:
         assert slots.velocity is not None
         variables = [weight, slots.momentum.value, slots.velocity.value]
-        # Tensors: a compiled function would not tell the variables of replicas apart.
+        # As tensors: a compiled function would not distinguish the variables of replicas.
         values = map(tf.convert_to_tensor, variables)
         new_values = self._compute(slots.decays, gradient, factors, *values)
         for variable, value in zip(variables, new_values, strict=True):
@@ -103,12 +103,12 @@ class Lamb(Optimizer):
 class Muon(Adam):
     """Muon for the matrices of the layers, and Adam for all other weights.
 
-    The matrices are the group `kernels` of the model's weights; `compute_muon_change` says how they
-    change. Learning rate and weight decay are those of AdamW.
+    The matrices are the group `kernels` of the model's `weight_groups`; `compute_muon_change`
+    computes their change. Learning rate and weight decay are those of AdamW.
 
-    A kernel that joins several matrices side by side (its attribute `n_joint`) is divided into
-    them: queries, keys and values, and the gates of an LSTM. A matrix has one slot, the momentum.
-    Each replica computes all matrices, so that their weights stay equal.
+    A kernel that joins several matrices side by side (its attribute `n_joint`) is split into them:
+    queries, keys and values, or the gates of an LSTM. A matrix has one slot, the momentum. Each
+    replica computes all matrices, so that its weights stay equal to those of the others.
     """
 
     def __init__(self, config: TrainConfig, *, jit: str = "none"):
@@ -129,7 +129,7 @@ class Muon(Adam):
             return
         self.decay(slots, weight, factors)
         momentum = slots.momentum.value
-        # 0 in a skipped step, as the share of Adam is.
+        # 0 in a skipped step, like the share of Adam.
         share = factors.moment_1 * ((1 - MOMENTUM) / (1 - self.beta_1))
         momentum.assign_add(share * (gradient - momentum))
         change = compute_muon_change(

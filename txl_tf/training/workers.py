@@ -10,7 +10,7 @@ import tensorflow as tf
 from txl_tf.errors import UserError, explain
 from txl_tf.training.cluster import read_cluster
 
-# Errors of a collective operation when a process is gone or shuts down.
+# Errors of a collective operation when a process has ended or is shutting down.
 LOSSES = (
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -24,9 +24,10 @@ LOSSES = (
 class Workers:
     """The processes of a run: a single one, or one on each of several hosts.
 
-    They make the same calls in the same order. Information that only one of them has (a signal, the
-    time, a file) is shared before any process acts on it, since a process that took another path
-    would leave the others waiting. The first process is the chief, which writes the shared files.
+    All processes make the same calls in the same order. Information that only one of them has (a
+    signal, the time, a file) is shared before any process acts on it, since a process on another
+    path would leave the others waiting. The first process is the chief, which writes the shared
+    files.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy):
@@ -54,15 +55,15 @@ class Workers:
         """Returns the values (n,) of every process, (count, n) float64; waits for all of them.
 
         Raises:
-            UserError: If a process is gone. The message names it.
+            UserError: If a process has ended. The message names it.
         """
         table = np.zeros((self.count, len(values)))
         table[self.index] = values
         if self.count > 1:
             with self.explain_losses():
                 table = self._add(tf.constant(table)).numpy()
-            # A process may end as soon as it has the values. It waits until all have them: then an
-            # error is of a process that has ended since, which the next call tells.
+            # A process may end once it has the values, so all wait until every process has them. An
+            # error here means that one has ended since; the next call will report it.
             with contextlib.suppress(*LOSSES):
                 self._add(tf.zeros(1)).numpy()
         return table
@@ -77,7 +78,7 @@ class Workers:
 
     @contextlib.contextmanager
     def explain_losses(self) -> Iterator[None]:
-        """Converts tensorflow's errors about a lost process to a `UserError` that names it."""
+        """Converts TensorFlow's errors about a lost process to a `UserError` that names it."""
         try:
             yield
         except LOSSES as error:

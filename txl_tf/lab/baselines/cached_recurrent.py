@@ -22,16 +22,16 @@ class RecurrentState(NamedTuple):
 
 
 class CachedRecurrent(FrozenModel):
-    """Reads segments of any lengths with the results of one pass over the text.
+    """Reads segments of any length, with the results of a single pass over the text.
 
-    A recurrent model keeps no keys and values, so this only takes account of padding. An empty
-    state is that of no token, so `mask_empty_memory` changes nothing. The arguments are those of
+    A recurrent model keeps no keys and values, so this class only handles padding. An empty state
+    belongs to no token, so `mask_empty_memory` has no effect. The arguments are those of
     `FrozenModel`, with the span `AttentionSpan(0)`.
     """
 
     @property
     def reach(self) -> int:
-        """The segment length, usually that of training, over which gradients reached back."""
+        """The segment length, usually that of training: how far back gradients reached."""
         return self.tgt_len
 
     def initial_state(self, batch_size: int | tf.Tensor) -> RecurrentState:

@@ -13,7 +13,7 @@ class LSTMModel(RecurrentModel):
     """An LSTM language model, the baseline of Dai et al. 2019, section 4.3.
 
     The arguments are those of `RecurrentModel`; the config has `model_type="lstm"`. The memory of a
-    layer is its hidden state and its cells.
+    layer consists of its hidden state and its cells.
 
     >>> from txl_tf.config import ModelConfig
     >>> model = LSTMModel(ModelConfig(n_token=11, n_layer=2, d_model=6, d_embed=6,
@@ -43,8 +43,8 @@ class LSTMLayer(RecurrentLayer):
     Gates and cells are float32 under every dtype policy; the products are in the compute dtype.
 
     `keras.layers.LSTM` cannot clear the state within a segment, and keeps the cells in the compute
-    dtype. It is slower (docs/ablations.md): it multiplies the inputs one by
-    one, and accumulates the gradient of U step by step.
+    dtype. It is slower (docs/ablations.md): it multiplies the inputs one by one, and accumulates
+    the gradient of U step by step.
 
     References:
         Hochreiter and Schmidhuber 1997, Long short-term memory.
@@ -76,10 +76,12 @@ class LSTMLayer(RecurrentLayer):
 def recur(projected, kernel, first, starts=None):
     """Returns the hidden states and the cells after each time step, (T, B, 2 D) float32.
 
-    The arguments are the terms of the gates that depend on the inputs, (T, B, 4 D); the recurrent
-    kernel (D, 4 D), in whose dtype the products are computed; the states before, (B, 2 D) float32;
-    and where they are cleared, (T, B, 1) bool or `None`. The gradient of the kernel is one product
-    over all steps, after a loop back through time.
+    Args:
+        projected: (T, B, 4 D), the terms of the gates that depend on the inputs.
+        kernel: (D, 4 D), the recurrent kernel. The products are computed in its dtype. Its gradient
+            is one product over all steps, after a loop back through time.
+        first: (B, 2 D) float32, the states before the segment.
+        starts: (T, B, 1) bool, true where the states are cleared; `None` if they never are.
     """
     tgt_len, width, dtype = projected.shape[0], kernel.shape[0], kernel.dtype
     empty, empty_gates = ops.zeros_like(first), ops.zeros(projected.shape[1:], "float32")

@@ -13,8 +13,8 @@ class QRNNModel(RecurrentModel):
     """A quasi-recurrent language model (QRNN), a baseline of table 8 of Dai et al. 2019.
 
     The arguments are those of `RecurrentModel`; the config has `model_type="qrnn"`. As in Merity et
-    al. 2018, the first layer has a window of two inputs, and the others of one. The memory of a
-    layer is its last input and its cells.
+    al. 2018, the first layer has a window of two inputs, the others of one. The memory of a layer
+    consists of its last input and its cells.
 
     >>> from txl_tf.config import ModelConfig
     >>> model = QRNNModel(ModelConfig(n_token=11, n_layer=2, d_model=6, d_embed=6,
@@ -49,7 +49,7 @@ class QRNNLayer(RecurrentLayer):
     products are in the compute dtype.
 
     Args:
-        window: The number of inputs that the gates depend on: 1, or 2 with the one before.
+        window: The number of inputs that the gates depend on: 1, or 2 to include the previous one.
 
     References:
         Bradbury et al. 2017, Quasi-recurrent neural networks, https://arxiv.org/abs/1611.01576.

@@ -1,4 +1,4 @@
-"""The base of the recurrent language models, which have the interface of `TransformerXL`."""
+"""The base class of recurrent language models, with the interface of `TransformerXL`."""
 
 import keras
 from keras import ops
@@ -10,9 +10,9 @@ from txl_tf.models.transformer_xl import check_starts
 
 
 class RecurrentLayer(keras.layers.Layer):
-    """The base of recurrent layers, which read a segment from the state of the last segment.
+    """Base class of recurrent layers, which read a segment from the state of the last segment.
 
-    A subclass creates its weights in `build`, by `add_gates`, and has a static method
+    A subclass creates its weights in `build`, with `add_gates`, and has a static method
     `read_segment(inputs, vector, cells, *weights, document_starts, counts)`, where the weights are
     those of `trainable_weights` in the compute dtype.
 
@@ -47,7 +47,7 @@ class RecurrentLayer(keras.layers.Layer):
         return kernel
 
     def add_gate_biases(self, width, n_gates):
-        """Returns the new biases of gates, (n_gates width,), of which the second one forgets."""
+        """Returns new biases of gates, (n_gates width,); the second gate is the forget gate."""
 
         def initialize(shape, dtype=None):
             return ops.cast(ops.arange(shape[0], dtype="int32") // width == 1, dtype or "float32")
@@ -62,7 +62,7 @@ class RecurrentLayer(keras.layers.Layer):
 def take_last(first, states, counts):
     """Returns the last states (B, W) of (T, B, W), or those after `counts` (B,) tokens.
 
-    After 0 tokens they are `first` (B, W).
+    After 0 tokens, these are `first` (B, W).
     """
     if counts is None:
         return states[-1]
@@ -71,18 +71,18 @@ def take_last(first, states, counts):
 
 
 class RecurrentModel(SegmentModel):
-    """The base of recurrent language models that read a text in segments and carry their state.
+    """Base class of recurrent language models that read a text in segments and carry their state.
 
-    `n_layer` layers of width `d_model` between the embedding and the softmax of `TransformerXL`,
-    which share their weights. Dropout applies to the embeddings, between the layers and before the
-    softmax. The memory is the state of the layers. No gradient flows into it (truncated
-    backpropagation through time). All weights exist after construction. A subclass defines
-    `_make_layer(index)`, which returns a `RecurrentLayer`.
+    They have `n_layer` layers of width `d_model` between the embedding and the softmax of
+    `TransformerXL`, which share their weights. Dropout applies to the embeddings, between the
+    layers and before the softmax. The memory is the state of the layers. No gradient flows into it
+    (truncated backpropagation through time). All weights exist after construction. A subclass
+    defines `_make_layer(index)`, which returns a `RecurrentLayer`.
 
     Args:
         config: The `ModelConfig`.
         seed: Seed of the initial weights and the dropout masks; `None` for a random one.
-        remat: Gradient checkpointing: the backward pass computes each layer again.
+        remat: Whether to use gradient checkpointing: the backward pass recomputes each layer.
 
     Call arguments:
         ids: (B, T) int32 in [0, V).
@@ -91,8 +91,8 @@ class RecurrentModel(SegmentModel):
         training: Whether to apply dropout.
         document_starts: (B, T) bool, true where a token of `ids` begins a document: the state is
             cleared before it. `None` if no document begins.
-        drops_output: Whether training applies the dropout of the last hidden states. If not, the
-            caller does, by `output_dropout`, and has the states before it, too.
+        drops_output: Whether to apply the dropout of the last hidden states in training. If not,
+            the caller can use the states without dropout, and apply `output_dropout` itself.
 
     Returns:
         hidden: (B, T, D) in the compute dtype, for `nll` and `log_probs`.
@@ -101,7 +101,7 @@ class RecurrentModel(SegmentModel):
     Raises:
         ValueError: If `document_starts` does not have the shape of `ids`, or if that shape is
             unknown when a function is traced.
-        UserError: If the span is another one.
+        UserError: If the span is not `AttentionSpan(0)`.
     """
 
     def __init__(self, config, *, name=None, **kwargs):
@@ -145,7 +145,7 @@ class RecurrentModel(SegmentModel):
         if not (training and self.remat):
             return layer(hidden, state, document_starts)
         weights = [as_tensor(weight, self.compute_dtype) for weight in layer.trainable_weights]
-        # Starts are no argument: `keras.remat` would look for their gradient.
+        # Starts are not an argument: `keras.remat` would look for their gradient.
         run = keras.remat(lambda *tensors: layer.read_segment(*tensors, document_starts))
         return run(hidden, *state, *weights)
 
@@ -154,8 +154,8 @@ class RecurrentModel(SegmentModel):
 
         Args:
             batch_size: Number of rows B.
-            mem_len: 0; `TransformerXL` has other lengths.
-            mask_empty: It changes nothing, as an empty state is that of no token.
+            mem_len: Must be 0; for compatibility with `TransformerXL`.
+            mask_empty: Has no effect, as an empty state belongs to no token.
 
         Returns:
             For each layer a vector (B, D) in the compute dtype and the cells (B, D) float32.

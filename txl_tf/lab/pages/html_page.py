@@ -1,4 +1,4 @@
-"""The frame of pages that need no network: head, style, facts, and readable text."""
+"""The common parts of pages that need no network: head, style, facts, and readable text."""
 
 import base64
 import hashlib
@@ -14,7 +14,7 @@ def read_asset(name: str) -> str:
     return resources.files("txl_tf.lab.pages").joinpath(name).read_text(encoding="utf-8")
 
 
-# Assets are read once, so that a running server does not depend on later changes.
+# Assets are read once, so that later changes do not affect a running server.
 _PAGE, _STYLE = map(read_asset, ("html_page.html", "html_page.css"))
 
 
@@ -27,9 +27,9 @@ def make_html(
     script: str = "",
     is_framed: bool = False,
 ) -> str:
-    """Returns a page of HTML, which loads nothing and runs nothing but the script.
+    """Returns an HTML page that loads nothing and runs nothing but `script`.
 
-    Title and facts (name and value) are text, and the body is HTML. A page in a frame has no
+    The title and the facts (names and values) are text; the body is HTML. A page in a frame has no
     heading.
     """
     listed = "\n".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
@@ -50,7 +50,7 @@ def make_html(
 
 
 def escape(text: str) -> str:
-    r"""Returns a text for HTML, in which every character is seen.
+    r"""Returns a text escaped for HTML, with every character visible.
 
     >>> escape("a < b\r\n")
     'a &lt; b␍\n'
@@ -59,5 +59,5 @@ def escape(text: str) -> str:
 
 
 def name_text_class(level: str | None) -> str:
-    """Returns the class of texts of a level: "words", or "layout" where white space matters."""
+    """Returns the CSS class of texts of a level: "words", or "layout" if white space matters."""
     return "words" if level == "word" else "layout"

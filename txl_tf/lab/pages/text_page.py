@@ -1,4 +1,4 @@
-"""A text as one page that needs no network: surprisal, likely alternatives and attention."""
+"""A text on one page that needs no network: surprisal, likely alternatives and attention."""
 
 import base64
 import json
@@ -34,9 +34,9 @@ def make_text_page(
 ) -> tuple[Score, str]:
     """Reads a text, (n,) int32, and returns its score and its page.
 
-    The page runs nothing but its own script. It shows `run` and `source`, and opens with the token
-    and the head in `choice`. A framed page has no heading, and shows only the score. `report` is
-    called with the number of tokens after each segment.
+    The page runs nothing but its own script. It shows `run` and `source`, and initially selects the
+    token and the head in `choice`. A framed page has no heading and shows only the score. `report`
+    is called with the number of tokens after each segment.
     """
     if len(ids) < 2:
         raise UserError(f"a page needs at least 2 tokens. Received: {len(ids)} in {source}")
@@ -93,8 +93,8 @@ def _collect(
 
 
 def _make_data(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
-    """Returns the elements with the numbers, which the script reads when it needs them."""
-    # As JavaScript names them, such as Uint8Array.
+    """Returns the elements that hold the numbers, which the script reads when it needs them."""
+    # The names of the types in JavaScript, such as Uint8Array.
     types = {name: f"{array.dtype.name.capitalize()}Array" for name, array in arrays.items()}
     text = json.dumps(record | {"arrays": types}, separators=(",", ":")).replace("<", "\\u003c")
     elements = [f'<script type="application/json" id="facts">{text}</script>']
@@ -125,12 +125,12 @@ def _make_tokens(
 def _quantize(weights: np.ndarray) -> np.ndarray:
     """Returns weights from 0 to 1 as bytes: 255 times the square root, rounded, uint8.
 
-    The root keeps small weights apart. The error of a weight w is at most sqrt(w) / 255.
+    The root keeps small weights distinct. The error of a weight w is at most sqrt(w) / 255.
     """
     return np.rint(255 * np.sqrt(np.clip(weights, 0, 1))).astype(np.uint8)
 
 
 def _shrink(array: np.ndarray) -> np.ndarray:
-    """Returns integers in the smallest of the unsigned types that hold them."""
+    """Returns integers in the smallest unsigned type that holds them."""
     largest = array.max(initial=0)
     return array.astype("u1" if largest < 2**8 else "<u2" if largest < 2**16 else "<u4")

@@ -1,1 +1,1 @@
-"""The equations of the paper in NumPy, and a model beside them, term by term."""
+"""The equations of the paper in NumPy, and the comparison of a model with them, term by term."""

@@ -1,7 +1,7 @@
-"""Compares a model with the reference term by term, to find a term that is wrong.
+"""Compares a model with the reference term by term, to find the term that is wrong.
 
-Rounding errors of float32 are about 1e-6 of the largest value of a term; those of a wrong term are
-seldom below 1e-3.
+Float32 rounding errors are about 1e-6 of the largest value of a term; the errors of a wrong term
+are seldom below 1e-3.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ from txl_tf.layers.attention import (
     sum_values,
 )
 
-# Differences of float32 from float64, relative to the largest value of a term: up to 1e-6 for
-# models with D = 1024. Errors add up over several terms, and from layer to layer.
+# Differences between float32 and float64, relative to the largest value of a term, are up to 1e-6
+# for models with D = 1024. Errors add up over several terms, and from layer to layer.
 TOLERANCE, WHOLE_TOLERANCE = 2e-5, 1e-3
-# LayerNorm is also compared on small states; at this scale an epsilon of 1e-9 shows.
+# LayerNorm is also compared on small states; at this scale, an epsilon of 1e-9 shows.
 SMALL = 1e-3
 BATCH_SIZE = 2
 LAYER_TERMS = ("memory", "content", "position", "mask", "output", "LayerNorm", "feed-forward")
@@ -83,7 +83,7 @@ def compare_model(
 ) -> list[Check]:
     """Compares a float32 model with the reference on segments with memory, once for each span.
 
-    The model's own call runs, but each part is given the reference's inputs, and the next part
+    The model's own `call` runs, but each part gets the reference's inputs, and the next part
     continues with the reference's outputs. An error therefore shows only in its own term.
     """
     text = draw_text(model.config, tgt_len)
@@ -107,10 +107,10 @@ def compare_model(
 
 
 def draw_text(config: ModelConfig, tgt_len: int, *, seed: int = 0) -> np.ndarray:
-    """Returns ids (B, n T + 1) of two segments, or more if they are very short.
+    """Returns ids (B, n T + 1) of two segments, or of more if they are very short.
 
     The first and the last id of every bin occur both as an input and as a target, because only they
-    show a bound that is off by one.
+    reveal a bound that is off by one.
     """
     rng, bins = np.random.default_rng(seed), np.array(config.bins)
     edges = [edge for low, high in bins for edge in (low, high - 1)]
@@ -144,7 +144,7 @@ class _Comparison:
         scale: float = 0.0,
         tolerance: float = TOLERANCE,
     ) -> bool:
-        """Records a difference, relative to a scale, and returns whether it is small."""
+        """Records a difference, relative to a scale, and returns whether it is small enough."""
         difference = measure_difference(np.asarray(found), expected, scale=scale)
         agrees = difference <= tolerance
         place = (self.span, self.segment, layer, term, quantity)
@@ -152,7 +152,7 @@ class _Comparison:
         return agrees
 
     def compare(self, ids: np.ndarray, targets: np.ndarray, memory: Sequence[np.ndarray]) -> None:
-        """Runs the model's call with the embedding and each layer replaced by its comparison."""
+        """Runs the model's `call` with the embedding and each layer replaced by its comparison."""
         model, last = self.model, self.trace.layers[-1].output
         with contextlib.ExitStack() as stack:
             _replace_call(stack, model.embedding, self.compare_embedding)
@@ -217,7 +217,7 @@ class _Comparison:
         return tensors.output
 
     def _compare_projections(self, index: int, queries: Any, keys: Any, values: Any) -> None:
-        """Compares queries, keys and values, of the memory and of the segment separately."""
+        """Compares queries, keys and values, separately for the memory and the segment."""
         trace, mem_len = self.trace.layers[index], self.span.mem_len
         self.check(index, "content", "the queries", queries, trace.queries)
         for term, name, states in (
@@ -264,7 +264,7 @@ class _Comparison:
 
 
 def measure_difference(found: np.ndarray, expected: np.ndarray, *, scale: float = 0.0) -> float:
-    """Returns the largest difference, relative to the largest expected value or a larger scale.
+    """Returns the largest difference, relative to the largest expected value, or `scale` if larger.
 
     It is infinite if the shapes differ or a value is not finite.
 
@@ -288,7 +288,7 @@ def _as_tensor(array: np.ndarray) -> Any:
 def _replace_call(
     stack: contextlib.ExitStack, layer: Any, call: Callable[..., Any], *arguments: Any
 ) -> None:
-    """Replaces the call of a layer until the stack ends; the new call gets the original one."""
+    """Replaces the `call` of a layer until the stack ends; the new one gets the original one."""
     new_call = functools.partial(call, layer.call, *arguments)
     stack.enter_context(mock.patch.object(layer, "call", new_call))
 
@@ -299,7 +299,7 @@ def find_first(checks: list[Check]) -> Check | None:
 
 
 def describe_verdict(checks: list[Check]) -> Iterator[str]:
-    """Yields lines that say whether all terms agree, or where they first differ, and why."""
+    """Yields lines that say whether all terms agree, or where they first differ and why."""
     first = find_first(checks)
     if first is None:
         largest = max(check.difference for check in checks)
@@ -317,7 +317,7 @@ def describe_attention_span(span: AttentionSpan) -> str:
 
 
 def format_table(checks: list[Check]) -> Iterator[str]:
-    """Yields a table of the largest difference of each layer and term; `!` marks disagreement."""
+    """Yields a table of the largest difference per layer and term; `!` marks disagreement."""
     width = max(map(len, LAYER_TERMS)) + 1
     found: dict[tuple[int | None, str], list[Check]] = {}
     for check in checks:

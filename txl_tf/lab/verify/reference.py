@@ -1,10 +1,10 @@
-"""Transformer-XL as the paper describes it, in plain NumPy and float64, and slow.
+"""Transformer-XL as the paper describes it, in plain NumPy and float64; slow.
 
 It reads the variables of a checkpoint of the 2019 release and shares no code with the layers of
 this package, so it can be used to check them, or any other implementation. It is meant to be read
-beside section 3.3 of the paper: it loops over distances where fast code shifts, computes the mask
-for each pair of query and key, concatenates the memory and the segment, and looks up the bin of
-each token. `trace_segment` returns every intermediate term.
+alongside section 3.3 of the paper: it loops over distances where fast code shifts, computes the
+mask for each pair of query and key, concatenates the memory and the segment, and looks up the bin
+of each token. `trace_segment` returns every intermediate term.
 
 Letters: B rows, T tokens of the segment, M states of the memory, S = M + T keys, N heads, H width
 of a head, D `d_model`. Keys are counted from the oldest state of the memory, so query i comes after
@@ -68,9 +68,9 @@ def trace_segment(
 ) -> SegmentTrace:
     """Runs the model on a segment, and returns all intermediate results, in float64.
 
-    `variables` are those of a checkpoint of the release by name; `ids` and `targets`, the ids one
-    to the right, are (B, T); `memory` is from `make_empty_memory`, or the `new_memory` of the last
-    segment.
+    `variables` are those of a checkpoint of the release, by name. `ids` and `targets`, the ids one
+    position to the right, are (B, T). `memory` comes from `make_empty_memory`, or is the
+    `new_memory` of the last segment.
     """
     embeddings = hidden = embed(variables, config, ids)
     layers, new_memory = [], []
@@ -127,7 +127,7 @@ def make_sinusoids(distance: int, config: ModelConfig, clamp_len: int) -> np.nda
 
 
 def sees(query: int, key: int, span: AttentionSpan) -> bool:
-    """Returns whether a query sees a key: with `same_length`, its own and the M before it.
+    """Returns whether a query sees a key. With `same_length`, it sees its own and the M before it.
 
     With `counts_self`, which the release does not have, its own key is one of the M.
     """

@@ -1,6 +1,6 @@
-"""Operations in the form that XLA compiles well; each docstring says what it saves.
+"""Operations in a form that XLA compiles well; each docstring says what this saves.
 
-They change results only by rounding. Without them everything works, only slower or with more
+They change results only by rounding. Everything would work without them, only slower or with more
 memory.
 """
 
@@ -13,7 +13,7 @@ from txl_tf.layers.packed_kernel import PackedKernel
 
 _MAX_PARTS = 4
 _LOWEST = -3e38  # below every product; finite (not in float16), so that compilers keep the maximum
-_MIN_SIZE = 2**18  # entries of a kernel; below, the synchronization of threads costs more
+_MIN_SIZE = 2**18  # entries of a kernel; for smaller ones, synchronizing the threads costs more
 
 
 def matmul_rows(rows, kernel, multiply=PackedKernel.multiply):
@@ -81,11 +81,11 @@ def _is_single(rows):
 
 
 def delay(tensor, upstream):
-    """Returns a tensor that XLA cannot compute with before the upstream gradient is known.
+    """Returns a tensor that XLA cannot use before the upstream gradient is known.
 
     Without this, XLA computes values of the backward pass in the forward pass and keeps them: in
     the attention of a layer, a second tensor of the size of the weights. An engine compiles the two
-    passes separately and does not need it.
+    passes separately and does not need this.
     """
     if get_engine().compile is not None:
         return tensor

@@ -1,4 +1,4 @@
-"""Relative attention as matrix products and the chains between them, with hand-written gradients.
+"""Relative attention as matrix products and chains between them, with hand-written gradients.
 
 It computes what `txl_tf.layers.attention` defines, faster and with fewer activations kept for the
 backward pass. The heads come before the positions, as batched products expect them. The shift of
@@ -88,7 +88,7 @@ def arrange_distances(distance_keys):
 def weigh(heads, distance_keys, mask, seed=None, *, rate=0.0):
     """Returns the attention weights, (B, N, T, S), negative where dropout drops them.
 
-    With the sign, the backward pass needs no mask of the dropout beside the weights.
+    Thanks to the sign, the backward pass needs no dropout mask in addition to the weights.
     """
     content = multiply(heads.content_queries, heads.keys, transpose_right=True)  # (B, N, T, S)
     position = multiply(heads.position_queries, distance_keys, transpose_right=True)
@@ -123,7 +123,7 @@ def arrange_heads(segment, memory, content_bias, position_bias):
 
 @chain
 def append_heads(segment, old_keys, old_values, content_bias, position_bias):
-    """Returns the four tensors of `Heads`, of cached keys and values (B, N, M, H) of the memory."""
+    """Returns the four tensors of `Heads`, given cached keys and values (B, N, M, H)."""
     queries, keys, values = ops.split(segment, 3, axis=-1)
     n_head = content_bias.shape[0]
     return (
@@ -188,7 +188,7 @@ def join_heads(attended):
 
 @chain
 def _split_attended(upstream, attended, *, n_head):
-    """Returns the upstream gradient by head, and its product with what was attended.
+    """Returns the upstream gradient by head, and its product with the attended values.
 
     That product, (B, N, T, 1) float32, is the sum over k of w_k dL/dw_k, which the gradient of
     softmax needs: with o = sum_k w_k v_k, dL/dw_k = dL/do . v_k, so the sum is dL/do . o. It holds

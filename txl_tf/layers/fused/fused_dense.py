@@ -1,8 +1,7 @@
 """The element-wise operations between dense layers, with hand-written gradients.
 
-Each operation is one chain in the forward pass and one in the backward pass, which compute the
-dropout masks again instead of keeping them. All tensors are arguments: `keras.remat` on JAX does
-not allow closures over tensors.
+Each operation is one chain in the forward pass and one in the backward pass, which recomputes the
+dropout masks. All tensors are arguments: `keras.remat` on JAX does not allow closures over tensors.
 """
 
 from keras import ops
@@ -15,7 +14,7 @@ from txl_tf.layers.fused.fusion import chain
 def rectify(inputs, bias, seed=None, *, rate=0.0, is_locked=False):
     """Returns `relu(inputs + bias)` with dropout.
 
-    The gradient is not zero exactly where the output is positive, so only the output is kept.
+    The gradient is nonzero exactly where the output is positive, so only the output is kept.
 
     Args:
         inputs: (..., I), of any floating dtype.
@@ -46,8 +45,8 @@ def add_and_normalize(
 ):
     """Returns `LayerNorm(hidden + dropout(change + bias))`, a residual connection.
 
-    A state of zeros is normalized to zeros. Its slope is 1 / sqrt(epsilon), so that a chain of
-    norms would overflow: with `has_empty` such a state passes no gradient.
+    A state of zeros is normalized to zeros, with a slope of 1 / sqrt(epsilon): the gradient of
+    several norms in a row would overflow. With `has_empty`, such a state passes no gradient.
 
     Args:
         hidden: (..., D).
@@ -57,7 +56,7 @@ def add_and_normalize(
         seed: (2,) integers, the seed of the mask; `None` without dropout.
         rate: Dropout rate.
         is_locked: Whether all positions have the same mask.
-        has_empty: Whether there may be states of zeros, as those of dropped words are.
+        has_empty: Whether there may be states of zeros, such as those of dropped words.
 
     Returns:
         (..., D) in the dtype of `hidden`.

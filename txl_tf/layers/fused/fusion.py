@@ -1,9 +1,9 @@
-"""Chains of element-wise operations, which a compiler can fuse one by one.
+"""Chains of element-wise operations, each of which a compiler can fuse.
 
 XLA fuses a chain of element-wise operations into a few loops, but on CPUs it multiplies matrices
-slower than TensorFlow's own kernels (oneDNN), most of all in bfloat16. So an engine can take over:
-it compiles the chains, and computes the products between them by its own kernels. A chain is
-compiled once for all layers, so this also starts sooner than the compilation of a whole step.
+slower than TensorFlow's own kernels (oneDNN), most of all in bfloat16. An engine can therefore take
+over: it compiles the chains, and computes the products between them with its own kernels. A chain
+is compiled once for all layers, so this also starts sooner than compiling a whole step.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ def get_engine() -> Engine:
 
 @contextlib.contextmanager
 def use_engine(engine: Engine):
-    """Lets an engine compute what is called within a `with` block."""
+    """Makes an engine the one in use within a `with` block."""
     token = _engine.set(engine)
     try:
         yield

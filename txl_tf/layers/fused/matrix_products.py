@@ -1,4 +1,4 @@
-"""Batched products of matrices, which an engine may compute."""
+"""Batched matrix products, which an engine may compute."""
 
 from keras import ops
 
@@ -27,13 +27,13 @@ def multiply(left, right, *, transpose_left=False, transpose_right=False):
 
 
 def multiply_rounded(left, right, dtype, **transposes):
-    """Returns the product of two matrices that are rounded to a dtype, as float32.
+    """Returns the product, as float32, of two matrices that are first rounded to a dtype.
 
     Args:
         left: (K, L), or (L, K) to transpose.
         right: (L, P), or (P, L) to transpose.
         dtype: The dtype of the factors.
-        **transposes: `transpose_left` and `transpose_right`, as of `multiply`.
+        **transposes: `transpose_left` and `transpose_right`, as in `multiply`.
 
     Returns:
         (K, P) float32.

@@ -1,4 +1,4 @@
-"""Attention by the kernels for TPUs, on either backend of Keras.
+"""Attention in kernels for TPUs, on either backend of Keras.
 
 It computes what `attention.attend` defines. TensorFlow calls the kernels through `jax2tf`.
 """
@@ -110,6 +110,6 @@ def _find_bounds(mask):
 
 
 def _arrange(parts, *, n_head, padding):
-    """Returns consecutive states, (B, n, N H) each, by head and padded: (B, N, n, H)."""
+    """Joins consecutive states, (B, n, N H) each, by head and with padding: (B, N, n, H)."""
     states = split_by_head(ops.concatenate(parts, axis=1), n_head)
     return ops.pad(states, [(0, 0), (0, 0), (0, padding), (0, 0)])

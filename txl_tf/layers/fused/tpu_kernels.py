@@ -1,9 +1,9 @@
 """Relative attention on a TPU, as kernels that keep the scores on the chip.
 
 The scores of a head, (T, S) for each row, are many times larger than its queries, keys and values.
-Here they never leave the fast memory (FlashAttention, Dao et al. 2022): a block of queries meets
-all keys at once, and the backward pass computes its scores again. The left shift of the position
-scores (paper, appendix B) is a roll of each row by one entry more than the row before.
+Here they never leave the fast memory (FlashAttention, Dao et al. 2022): a block of queries is
+scored against all keys at once, and the backward pass recomputes its scores. The left shift of the
+position scores (paper, appendix B) rolls each row by one entry more than the previous row.
 
 Letters: B rows, N heads, T segment, S keys, padded to K; Q queries of a block, H head size.
 """
@@ -112,7 +112,7 @@ def differentiate(queries, keys, values, distances, biases, bounds, seed, upstre
 
 
 def _make_grid(queries, keys, bounds, settings):
-    """Returns the grid, heads then rows then blocks of queries, and the blocks of the arguments."""
+    """Returns the grid (heads, rows, blocks of queries), and the blocks of the arguments."""
     n_rows, n_head, tgt_len, d_head = queries.shape
     block = choose_block(settings.tgt_len, settings.n_keys)
     per_row = int(bounds.shape[0] > 1)
@@ -137,7 +137,7 @@ def _options(settings, queries, keys, *, n_products):
     n_values = (queries.size + 2 * keys.size) * (1 if n_products == 3 else 2)
     return {
         "compiler_params": pltpu.CompilerParams(
-            # A head's gradients are sums over the rows and blocks, which come one after the other.
+            # A head's gradients are sums over rows and blocks, which are processed sequentially.
             dimension_semantics=("parallel", "arbitrary", "arbitrary"),
             vmem_limit_bytes=_FAST_BYTES,
         ),
@@ -232,7 +232,7 @@ def _shift(position, settings):
 def _unshift(d_position, settings):
     """Moves gradients (Q, K) of scores back to the distances; the rows come in reverse order.
 
-    A roll can move each row by one entry more than the row before, but not by one less.
+    A roll can move each row by one entry more than the previous row, but not by one entry less.
     """
     n_queries, n_keys = d_position.shape
     first = pl.program_id(2) * n_queries
