@@ -144,9 +144,7 @@ def main(argv: list[str]) -> int:
     define_flag(options, "replicas", int, 1, text, lower_bound=1)
     define_flag(options, "seconds", float, 20.0, "Time to measure each.", lower_bound=0)
     define_flag(options, "dropout", float, 0.1, "Dropout rate.", lower_bound=0)
-    define_flag(
-        options, "precision", str, "float32", "Precision: float32, bfloat16 or float16."
-    )
+    define_flag(options, "precision", str, "float32", "Precision: float32, bfloat16 or float16.")
     define_flag(options, "jit", str, "auto", "What XLA compiles.", choices=JIT_MODES)
     return run_program(__doc__, options, print_speeds, argv)
 
