@@ -1,4 +1,4 @@
-"""The base of all configs: described fields, checks of their values, conversion to JSON."""
+"""Base class of all configs: fields with descriptions, checks of values, and JSON conversion."""
 
 import dataclasses
 import difflib
@@ -33,7 +33,7 @@ def list_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[
 
 
 class Range(NamedTuple):
-    """The values that a real number may have, and the rule that names them after "must"."""
+    """The values allowed for a real number, and the text after "must" in the error message."""
 
     contains: Callable[[float], bool]
     rule: str
@@ -46,28 +46,28 @@ RATE = Range(lambda value: 0 <= value < 1, "be in [0, 1)")
 
 
 class Rules(TypedDict, total=False):
-    """The possible values of a config's field, and how its flag is listed."""
+    """Rules for the values of a config field and for its flag."""
 
-    choices: tuple[str, ...]  # of a text
-    range: Range  # of a real number; any finite one if it is missing
-    lower_bound: int  # of an integer
-    upper_bound: int  # of an integer; `MAX_INTEGER` if it is missing
-    kind: type  # of the flag, if the default does not show it
+    choices: tuple[str, ...]  # for a string
+    range: Range  # for a real number; if missing, any finite number
+    lower_bound: int  # for an integer
+    upper_bound: int  # for an integer; if missing, `MAX_INTEGER`
+    kind: type  # of the flag, if the default does not determine it
     is_path: bool  # whether the value names files or folders
     rare: bool  # whether only `--helpfull` lists the flag
 
 
 def describe(help_text: str, **rules: Unpack[Rules]) -> dict[str, Any]:
-    """Returns the metadata of a config's field: its meaning, in sentences, and its rules.
+    """Returns the metadata of a config field: its description, in sentences, and its rules.
 
-    This is the only description of a field. `document_fields` adds it to the docstring of the
-    class, and programs define a flag from it; both work without docstrings (`python -OO`).
+    A field is described only here. `document_fields` adds the description to the docstring of the
+    class, and programs define a flag from it; flags also work without docstrings (`python -OO`).
     """
     return {"help": help_text, **rules}
 
 
 def define_field(default: Any, help_text: str, **rules: Unpack[Rules]) -> Any:
-    """Returns a field of a config with a default; the other arguments are those of `describe`."""
+    """Returns a config field with a default; the other arguments are those of `describe`."""
     return dataclasses.field(default=default, metadata=describe(help_text, **rules))
 
 
@@ -82,7 +82,7 @@ def document_fields(config: type[Class]) -> type[Class]:
 
 
 class Config:
-    """A frozen dataclass with described fields: checks their values, and converts them to JSON."""
+    """Base of the configs: checks the values of fields, and converts to and from JSON."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as a dict for `json.dump`."""
@@ -90,11 +90,11 @@ class Config:
 
     @classmethod
     def from_json(cls, content: dict[str, Any] | str) -> Self:
-        """Makes the config from a dict or a JSON text.
+        """Creates the config from a dict or a JSON string.
 
         Raises:
-            UserError: If the content is not an object, has an unknown field (the nearest field is
-                named), lacks a field, or has a value out of its range.
+            UserError: If the content is not an object, has an unknown field (the message suggests
+                the closest one), lacks a required field, or has a value out of range.
         """
         try:
             fields = json.loads(content) if isinstance(content, str) else content
@@ -113,10 +113,10 @@ class Config:
         return cls(**fields)
 
     def _check_fields(self) -> None:
-        """Checks the values of all fields against their types and descriptions.
+        """Checks the values of all fields against their types and rules.
 
         Raises:
-            UserError: If a value has another type, or is out of its range.
+            UserError: If a value has the wrong type or is out of range.
         """
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             rules = field.metadata
@@ -135,7 +135,7 @@ class Config:
                 self._check(is_boolean, f"`{field.name}` must be true or false")
 
     def _check(self, holds: bool, rule: str, *names: str) -> None:
-        """Raises `UserError` with the values of some fields: by default those of the rule."""
+        """Raises `UserError` unless `holds`, with the values of `names` or of the rule's fields."""
         if not holds:
             names = names or tuple(re.findall(r"`(\w+)`", rule))
             received = ", ".join(f"{name}={_SHORT.repr(getattr(self, name))}" for name in names)

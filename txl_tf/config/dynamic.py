@@ -14,25 +14,25 @@ DYNAMIC_RULES = tuple(_DEFAULT_RATES)
 @document_fields
 @dataclass(frozen=True)
 class DynamicConfig(Config):
-    """How the weights follow the text that is scored (Krause et al. 2018, 2019).
+    """How the weights adapt to the text that is scored (Krause et al. 2018, 2019).
 
-    Letters: g is the gradient of a segment's mean loss, S the root of the mean of its square over
-    batches of the training split, W the weight and W_0 its value before the evaluation.
+    g is the gradient of a segment's mean loss, S the root mean square of g over batches of the
+    training split, W a weight and W_0 its value before the evaluation.
 
         rms  W += min(decay * S / mean(S), 1) * (W_0 - W) - learning_rate * g / (S + epsilon)
         sgd  W += decay * (W_0 - W) - learning_rate * g
 
-    `rms` is the rule of the paper, in which mean(S) is the mean over the weights (each a tensor) of
-    their means.
+    `rms` is the paper's rule, in which mean(S) is the average over all weight tensors of their mean
+    S.
 
-    A rate that is `None` becomes that of the rule: 1e-4 with rms and 0.1 with sgd for
-    `learning_rate`, 0.01 and 0.003 for `decay`.
+    A rate of `None` becomes the default of the rule: for `learning_rate` 1e-4 with rms and 0.1 with
+    sgd, for `decay` 0.01 and 0.003.
 
     Raises:
-        UserError: If a value is out of its range, or has no effect on the rule.
+        UserError: If a value is out of range, or has no effect with the rule.
     """
 
-    rule: str = define_field("rms", "Rule of the steps.", choices=DYNAMIC_RULES)
+    rule: str = define_field("rms", "Update rule.", choices=DYNAMIC_RULES)
     learning_rate: float = define_field(
         None,
         "Learning rate (eta); 0 for an ordinary, static evaluation.",
@@ -41,19 +41,19 @@ class DynamicConfig(Config):
     )
     decay: float = define_field(
         None,
-        "Rate at which weights return to those of the run (lambda); 0 for never.",
+        "Rate at which weights decay toward those of the run (lambda); 0 for no decay.",
         kind=float,
         range=NOT_NEGATIVE,
     )
     epsilon: float = define_field(
         3e-4,
-        "Constant added to the root mean square of the gradients in rms. It bounds the "
-        "steps of weights that the training split hardly uses.",
+        "Constant added to the root mean square of the gradients in rms. It bounds the steps of "
+        "weights that the training split rarely uses.",
         range=POSITIVE,
     )
     n_batches: int = define_field(
         200,
-        "Number of segments of the training split whose gradients rms averages.",
+        "Number of segments of the training split over which rms averages gradients.",
         lower_bound=1,
     )
 

@@ -1,6 +1,6 @@
-"""The facts about each position encoding, which name the class that computes it.
+"""The properties of each position encoding, including the name of the class that computes it.
 
-The classes need Keras, and configs do not.
+The classes need Keras; configs do not.
 """
 
 from collections.abc import Callable
@@ -10,15 +10,15 @@ ModelConfig = Any  # `txl_tf.config.ModelConfig`, which imports this file
 
 
 class EncodingFacts(NamedTuple):
-    """The facts that follow from the name of an encoding."""
+    """The properties of a position encoding."""
 
-    place: str  # the module and the name of its class
-    text: str  # what it is, for `--helpfull`
-    # The shapes of its weights by name, without those in the layers.
+    place: str  # module and name of its class
+    text: str  # description for `--helpfull`
+    # The shapes of its weights by name, except for those in the layers.
     list_weights: Callable[[ModelConfig], dict[str, tuple[int, ...]]] = lambda model: {}
-    projects_positions: bool = False  # each attention has the kernel W_r
+    projects_positions: bool = False  # each attention layer has a kernel W_r
     has_table: bool = False  # it has a learned row for each of `n_positions` positions
-    encodes_places: bool = False  # in the segment, so that there can be no memory
+    encodes_places: bool = False  # within the segment, so there can be no memory
 
 
 def _list_biases(model: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -38,7 +38,7 @@ def _list_biased_table(model: ModelConfig) -> dict[str, tuple[int, ...]]:
     }
 
 
-_LAB = "txl_tf.lab.encodings"  # those of the paper's ablations
+_LAB = "txl_tf.lab.encodings"  # for the paper's ablations
 ENCODINGS = {
     "relative": EncodingFacts(
         "txl_tf.layers.encodings:RelativeEncoding",
@@ -51,16 +51,16 @@ ENCODINGS = {
     ),
     "shaw_biased": EncodingFacts(
         f"{_LAB}:BiasedShawEncoding",
-        "the same as in the PyTorch code of 2019",
+        "the same with biases, as in the 2019 PyTorch code",
         _list_biased_table,
         has_table=True,
     ),
     "sinusoid": EncodingFacts(
-        f"{_LAB}:SinusoidEncoding", "without memory, Vaswani et al. 2017", encodes_places=True
+        f"{_LAB}:SinusoidEncoding", "Vaswani et al. 2017, without memory", encodes_places=True
     ),
     "learned": EncodingFacts(
         f"{_LAB}:LearnedEncoding",
-        "without memory, Al-Rfou et al. 2018",
+        "Al-Rfou et al. 2018, without memory",
         lambda model: {"place_table": (model.n_layer, model.n_positions, model.d_model)},
         has_table=True,
         encodes_places=True,

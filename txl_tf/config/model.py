@@ -1,4 +1,4 @@
-"""The config of a model; import it from `txl_tf.config`, like the other configs."""
+"""The config of a model. Import it, like all other configs, from `txl_tf.config`."""
 
 import dataclasses
 import itertools
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 INITIALIZERS = ("normal", "uniform")
 TRANSFORMER_XL, LSTM, QRNN = "transformer_xl", "lstm", "qrnn"
 MODEL_TYPES = (TRANSFORMER_XL, LSTM, QRNN)
-# Fields that mean nothing for a recurrent model.
+# Fields that have no effect in a recurrent model.
 _NOT_OF_RECURRENT = (
     *("n_head", "d_head", "d_inner", "untie_r", "dropatt", "layer_norm_epsilon"),
     *("encoding", "n_positions", "qkv_dropout"),
@@ -38,11 +38,11 @@ _RECURRENT_SPAN = {"mem_len": 0, "clamp_len": -1, "counts_self": False}
 @document_fields
 @dataclass(frozen=True)
 class ModelConfig(Config):
-    """The settings of a model that define its weights, dropout and initialization.
+    """Settings of a model that define its weights, dropout and initialization.
 
     Raises:
-        UserError: If a value is out of its range, or has no effect with `model_type`. The message
-            names the field.
+        UserError: If a value is out of range, or has no effect with `model_type`. The message names
+            the field.
 
     >>> ModelConfig(n_token=27, n_layer=12, d_model=512, d_embed=512, n_head=8, d_head=64,
     ...             d_inner=2048).count_parameters()
@@ -55,7 +55,7 @@ class ModelConfig(Config):
     )
     d_model: int = define_field(
         500,
-        "Width D of the hidden states; even, because half of the sinusoids are cosines.",
+        "Width D of the hidden states. Must be even: half of the sinusoids are cosines.",
         lower_bound=1,
         upper_bound=MAX_WIDTH,
     )
@@ -72,7 +72,7 @@ class ModelConfig(Config):
     cutoffs: tuple[int, ...] = define_field(
         (),
         "First ids of the second and later bins of the adaptive embedding and softmax, "
-        "ascending, without 0 and V; empty for a single bin.",
+        "in ascending order, excluding 0 and V; empty for a single bin.",
     )
     div_val: int = define_field(1, "Bin i has embeddings of width E // div_val**i.", lower_bound=1)
     untie_r: bool = define_field(
@@ -82,7 +82,7 @@ class ModelConfig(Config):
     )
     encoding: str = define_field(
         "relative",
-        "Position encoding; all but the first are for ablations (table 6): "
+        "Position encoding; all but the first are for ablations (table 6 of the paper): "
         + "; ".join(f"{name}, {facts.text}" for name, facts in ENCODINGS.items())
         + ".",
         choices=tuple(ENCODINGS),
@@ -90,90 +90,89 @@ class ModelConfig(Config):
     )
     n_positions: int = define_field(
         0,
-        "Number of rows K of the learned tables of positions: at least M + T of training with "
-        "shaw and shaw_biased, where farther distances use the last row; T with learned; 0 with "
-        "other encodings.",
+        "Number of rows K of the learned position tables. shaw and shaw_biased need at least M + "
+        "T, as in training, and larger distances use the last row; learned needs at least T; the "
+        "other encodings need 0.",
         lower_bound=0,
         upper_bound=MAX_WIDTH,
         rare=True,
     )
     proj_share_all_but_first: bool = define_field(
         False,
-        "Let the softmax use the embedding's projections for all bins but the first.",
+        "Share the projections of the embedding with the softmax, for all bins but the first.",
         rare=True,
     )
     proj_same_dim: bool = define_field(
-        True, "Project bins of width D too; matters only with div_val > 1.", rare=True
+        True, "Also project bins of width D; has an effect only with div_val > 1.", rare=True
     )
     dropout: float = define_field(
         0.1,
-        "Rate of all dropout for which no field below has another rate.",
+        "Dropout rate wherever no field below sets a different one.",
         range=RATE,
     )
-    dropatt: float = define_field(0.1, "Rate of the dropout of the attention weights.", range=RATE)
+    dropatt: float = define_field(0.1, "Dropout rate of the attention weights.", range=RATE)
     init: str = define_field(
         "normal", "Distribution of the initial weights.", choices=INITIALIZERS, rare=True
     )
     init_std: float = define_field(
         0.02,
-        "Standard deviation of the weights with init=normal.",
+        "Standard deviation of the initial weights with init=normal.",
         range=POSITIVE,
         rare=True,
     )
     proj_init_std: float = define_field(
         0.01,
-        "Standard deviation of the projections of embedding and softmax with init=normal.",
+        "Standard deviation of the initial projections of embedding and softmax with init=normal.",
         range=POSITIVE,
         rare=True,
     )
     init_range: float = define_field(
         0.1,
-        "With init=uniform, weights lie in (-init_range, init_range).",
+        "With init=uniform, initial weights lie in (-init_range, init_range).",
         range=POSITIVE,
         rare=True,
     )
     layer_norm_epsilon: float = define_field(
         1e-12,
-        "Constant that LayerNorm adds to the variance: 1e-12 in the 2019 release, 1e-5 in "
-        "Hugging Face transformers.",
+        "Constant added to the variance in LayerNorm: 1e-12 in the 2019 release, 1e-5 in Hugging "
+        "Face transformers.",
         range=POSITIVE,
         rare=True,
     )
     model_type: str = define_field(
         TRANSFORMER_XL,
         "Architecture. lstm and qrnn are baselines: n_layer recurrent layers of width d_model, "
-        "with the same embedding and softmax; they need mem_len=0, and take no setting of the "
-        "attention.",
+        "with the same embedding and softmax; they need mem_len=0, and accept no attention "
+        "settings.",
         choices=MODEL_TYPES,
     )
     word_dropout: float = define_field(
         0.0,
-        "Rate at which words are dropped: rows of the embedding's tables, with one mask for all "
-        "lanes that are computed at once. The softmax keeps its rows.",
+        "Word dropout rate: drops whole rows of the embedding tables, with one mask for all lanes "
+        "that are computed together. The softmax keeps all rows.",
         range=RATE,
         rare=True,
     )
     input_dropout: float = define_field(
         -1.0,
-        "Rate of the dropout of the embeddings and of the positions; -1 for that of dropout.",
+        "Dropout rate of the embeddings and positions; -1 for the value of dropout.",
         rare=True,
     )
     qkv_dropout: float = define_field(
         0.0,
-        "Rate of the dropout of queries, keys and values, memory included.",
+        "Dropout rate of queries, keys and values, including those of the memory.",
         range=RATE,
         rare=True,
     )
     output_dropout: float = define_field(
         -1.0,
-        "Rate of the dropout of the last hidden states, before the softmax; -1 for that of "
-        "dropout.",
+        "Dropout rate of the last hidden states, before the softmax; -1 for the value of dropout.",
         rare=True,
     )
     locked_dropout: bool = define_field(
         False,
         "Drop the same entries at all positions of a row (locked or variational dropout), except "
-        "of the attention weights. Each row, layer and step has other masks.",
+        "for attention weights. Masks differ between rows, layers and steps.",
         rare=True,
     )
 
@@ -232,15 +231,15 @@ class ModelConfig(Config):
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether the model carries a state of fixed size, without attention."""
+        """Whether the model has no attention, but a recurrent state of fixed size."""
         return self.model_type != TRANSFORMER_XL
 
     def check_reading(self, tgt_len: int, span: "AttentionSpan") -> None:
-        """Checks that the model can read segments of a length with an attention span.
+        """Checks that the model can read segments of length `tgt_len` with an attention span.
 
         Raises:
             UserError: If it cannot: a recurrent model has no span, and some position encodings
-                allow no memory.
+                allow no memory or limit the length.
         """
         if self.is_recurrent:
             for name, needed in _RECURRENT_SPAN.items():
@@ -262,11 +261,11 @@ class ModelConfig(Config):
             )
 
     def check_temperature(self, temperature: float) -> None:
-        """Checks that the softmax can have a temperature.
+        """Checks that the softmax supports a temperature.
 
         Raises:
-            UserError: If it is not positive, or the softmax has several bins, which have no common
-                logits.
+            UserError: If it is not positive, or is not 1 and the softmax has several bins, which
+                have no common logits.
         """
         if not temperature > 0:
             raise UserError(f"`temperature` must be positive. Received: temperature={temperature}")
@@ -288,7 +287,7 @@ class ModelConfig(Config):
 
     @property
     def can_have_memory(self) -> bool:
-        """Whether attention reaches back into a memory, as generation needs it."""
+        """Whether attention can read a memory, which generation needs."""
         return not self.is_recurrent and not ENCODINGS[self.encoding].encodes_places
 
     @property
@@ -298,17 +297,17 @@ class ModelConfig(Config):
         return self.n_positions if facts.has_table and facts.encodes_places else None
 
     def check_memory(self, purpose: str) -> None:
-        """Raises `UserError` if the model cannot have a memory, which the purpose needs."""
+        """Raises `UserError` if the model cannot have a memory, which `purpose` needs."""
         if not self.can_have_memory:
             raise UserError(
                 f"{purpose} needs a memory, which a model with encoding={self.encoding} cannot have"
             )
 
     def check_training(self, training: "TrainConfig") -> None:
-        """Checks that the model can be trained with the segments and the span of a config.
+        """Checks that the model can be trained with the segments and span of a training config.
 
         Raises:
-            UserError: If it cannot, or its learned positions are fewer than the keys of a segment.
+            UserError: If it cannot, or has fewer learned positions than a segment has keys.
         """
         if self.is_recurrent:
             for name in ("extra_len", "tgt_len_std", "half_len_rate"):
@@ -329,7 +328,7 @@ class ModelConfig(Config):
 
     @property
     def bins(self) -> tuple[tuple[int, int], ...]:
-        """The first id and the end id of each bin of the adaptive embedding and softmax."""
+        """The first and end id (exclusive) of each bin of the adaptive embedding and softmax."""
         bounds = (0, *self.cutoffs, self.n_token)
         return tuple(itertools.pairwise(bounds))
 
@@ -368,5 +367,5 @@ class ModelConfig(Config):
         )
 
     def count_parameters(self) -> int:
-        """Returns the number of trainable parameters, without making the model."""
+        """Returns the number of trainable parameters, without building the model."""
         return sum(count_by_part(self).values())

@@ -1,4 +1,4 @@
-"""The number of parameters of a model, from its config alone."""
+"""Counts the parameters of a model, given only its config."""
 
 import math
 from typing import Any
@@ -11,8 +11,8 @@ ModelConfig = Any  # `txl_tf.config.ModelConfig`, which imports this file
 def count_by_part(model: ModelConfig) -> dict[str, int]:
     """Returns the number of trainable parameters of embedding, layers and softmax.
 
-    The softmax shares the tables of the embedding: its own are biases, clusters and projections.
-    The layers have the weights of the position encoding, too.
+    The softmax shares the embedding tables; only its biases, clusters and projections count as its
+    own. The layers include the weights of the position encoding.
     """
     n_bins = len(model.bins)
     tables = sum(
@@ -31,7 +31,7 @@ def count_by_part(model: ModelConfig) -> dict[str, int]:
 
 
 def list_matrices(model: ModelConfig) -> list[tuple[int, int]]:
-    """Returns the rows and columns of each matrix of the layers, joint ones one by one."""
+    """Returns the rows and columns of each matrix in the layers; joint matrices are split."""
     width, d_heads = model.d_model, model.n_head * model.d_head
     if model.model_type == "lstm":  # input and recurrent kernel, four gates each
         return [(width, width)] * 8 * model.n_layer

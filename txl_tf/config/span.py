@@ -1,4 +1,4 @@
-"""The configs of reading a text: attention span, segment length, lanes."""
+"""Configs for reading text: attention span, segment length and lanes."""
 
 from dataclasses import dataclass, field
 
@@ -7,16 +7,14 @@ from txl_tf.config.base import POSITIVE, Config, define_field, describe, documen
 MAX_LANES = 2**20  # far beyond the capacity of any device
 
 _MEM_LEN = describe(
-    "Memory length M: number of hidden states kept from before the segment; 0 for no memory.",
+    "Memory length M: number of hidden states kept from earlier segments; 0 for no memory.",
     lower_bound=0,
 )
 _SAME_LENGTH = describe(
-    "Let every query see M + 1 keys, as in the paper's evaluations; otherwise it sees all M of the "
-    "memory, and those of the segment up to its own."
+    "Let every query see M + 1 keys, as in the paper's evaluations; otherwise it sees all M keys "
+    "of the memory, and those of the segment up to its own."
 )
-_CLAMP_LEN = describe(
-    "Distances beyond this count as equal to it; -1 for no limit.", lower_bound=-1
-)
+_CLAMP_LEN = describe("Clamp larger distances to this value; -1 for no limit.", lower_bound=-1)
 _COUNTS_SELF = describe(
     "With same_length, let every query see M keys including its own, as in Hugging Face "
     "transformers, instead of M + 1.",
@@ -32,10 +30,10 @@ MAX_SAMPLING_SEED = 2**63 - 1  # the generator of random numbers takes int64
 @document_fields
 @dataclass(frozen=True)
 class AttentionSpan(Config):
-    """How far a model looks back. No weight depends on it, so it can differ in evaluation.
+    """How far a model looks back. No weight depends on it, so evaluation may use another span.
 
     Raises:
-        UserError: If a value is out of its range, or a query would see no other key.
+        UserError: If a value is out of range, or a query would see only its own key.
 
     >>> AttentionSpan(mem_len=2100, same_length=True, clamp_len=820).to_json()
     {'mem_len': 2100, 'same_length': True, 'clamp_len': 820, 'counts_self': False}
@@ -59,7 +57,7 @@ class AttentionSpan(Config):
 @document_fields
 @dataclass(frozen=True)
 class ReadingConfig(Config):
-    """The segment length and the attention span with which a text is read."""
+    """The segment length and attention span with which text is read."""
 
     tgt_len: int = define_field(70, "Segment length T.", lower_bound=1)
     mem_len: int = field(default=70, metadata=_MEM_LEN)
@@ -70,8 +68,8 @@ class ReadingConfig(Config):
         default=False,
         kw_only=True,
         metadata=describe(
-            "Empty the memory where a document begins, so that no document sees the previous "
-            "one. The paper does not.",
+            "Empty the memory where a document begins, so that no document sees the previous one "
+            "(unlike the paper).",
             rare=True,
         ),
     )
@@ -92,15 +90,15 @@ class ReadingConfig(Config):
 @document_fields
 @dataclass(frozen=True)
 class EvalConfig(ReadingConfig):
-    """The settings of an evaluation.
+    """Settings of an evaluation.
 
     Raises:
-        UserError: If a value is out of its range.
+        UserError: If a value is out of range.
     """
 
     eval_batch_size: int = define_field(
         60,
-        "Number of lanes B that the split is cut into for an evaluation.",
+        "Number of lanes B into which an evaluation cuts the split.",
         lower_bound=1,
         upper_bound=MAX_LANES,
     )
@@ -116,7 +114,7 @@ class EvalConfig(ReadingConfig):
         self._check_reading()
 
     def describe(self) -> str:
-        """Returns segment, span and temperature as text.
+        """Returns the segment length, span and temperature as text.
 
         >>> EvalConfig(80, 2100, clamp_len=820).describe()
         'tgt_len 80, mem_len 2100, same_length false, clamp_len 820'

@@ -9,7 +9,7 @@ from txl_tf.errors import UserError
 
 
 class Stage(NamedTuple):
-    """A range of steps with one segment length T; a lane has read `first_token` tokens before."""
+    """A range of steps with one segment length T; lanes read `first_token` tokens before it."""
 
     first_step: int
     first_token: int
@@ -60,7 +60,7 @@ def find_longest(tgt_len: int, std: float) -> int:
 
 
 def find_shortest(tgt_len: int, std: float, half_rate: float) -> float:
-    """Returns the least number whose integer part is a random segment length.
+    """Returns the lower bound of random segment lengths, before they are rounded down.
 
     >>> find_shortest(70, 5.0, 0.05)
     20.0

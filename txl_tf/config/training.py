@@ -1,4 +1,4 @@
-"""The configs of a training run: of its results, and of when it logs, saves and stops."""
+"""The configs of a training run: what affects its results, and when it logs, saves and stops."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -21,25 +21,25 @@ REDUCE_DTYPES = ("float32", "bfloat16")
 SCHEDULES = ("cosine", "linear", "wsd")
 JIT_MODES = ("auto", "whole", "chains", "none", "kernels")
 JIT_HELP = (
-    "How much XLA compiles: the whole model, only the chains of element-wise operations between "
-    "the matrix products, or none. auto chooses chains for 16-bit types on CPUs, otherwise whole. "
-    "kernels, for TPUs from v5 on: the whole model, with attention that stays on the chip."
+    "How much XLA compiles: whole, the entire model; chains, only the element-wise operations "
+    "between matrix products; none, nothing; kernels, for TPU v5 and later, the entire model, with "
+    "attention that stays on the chip. auto means chains for 16-bit types on CPUs, otherwise whole."
 )
 MAX_SEED = 2**32 - 1  # Keras stores the seeds of its generators as uint32
 
 
 class OptimizerFacts(NamedTuple):
-    """The facts that follow from the name of an optimizer."""
+    """The properties of an optimizer."""
 
-    place: str  # the module and the name of its class
-    text: str  # what it is, for `--help`
-    has_decay: bool = True  # it supports weight decay
-    n_moments: int = 2  # of each weight
-    n_matrix_moments: int | None = None  # of the matrices of the layers, if it differs
-    works_in_fit: bool = False  # `CausalLM.make_optimizer` has it, too
+    place: str  # module and name of its class
+    text: str  # description for `--help`
+    has_decay: bool = True  # whether it supports weight decay
+    n_moments: int = 2  # per weight
+    n_matrix_moments: int | None = None  # for matrices of the layers, if different
+    works_in_fit: bool = False  # whether `CausalLM.make_optimizer` supports it
 
     def count_moments(self, *, is_matrix: bool) -> int:
-        """Returns the number of moments of a weight, which may be a matrix of a layer."""
+        """Returns the number of moments per weight, for matrices of the layers or all others."""
         return (self.n_matrix_moments or self.n_moments) if is_matrix else self.n_moments
 
 
@@ -52,7 +52,7 @@ OPTIMIZERS = {
     "lamb": OptimizerFacts(f"{_RULES}:Lamb", "for large batches"),
     "muon": OptimizerFacts(
         f"{_RULES}:Muon",
-        "orthogonalizes the changes of the layers' matrices, and is adamw for the rest",
+        "orthogonalizes the updates of the layers' matrices, and uses adamw for the rest",
         n_matrix_moments=1,
         works_in_fit=True,
     ),
@@ -63,10 +63,10 @@ _DECAYING = [name for name, facts in OPTIMIZERS.items() if facts.has_decay]
 @document_fields
 @dataclass(frozen=True)
 class TrainConfig(ReadingConfig):
-    """The settings that affect the results of a run, besides the model and the data.
+    """Training settings that affect the results of a run, besides the model and the data.
 
     Raises:
-        UserError: If a value is out of its range.
+        UserError: If a value is out of range.
     """
 
     learning_rate: float = define_field(
@@ -75,42 +75,42 @@ class TrainConfig(ReadingConfig):
     warmup_steps: int = define_field(0, "Steps of linear warm-up from 0.", lower_bound=0)
     train_steps: int = define_field(
         100_000,
-        "Total number of steps to train; the schedule ends with the last.",
+        "Total number of training steps; the schedule ends with the last one.",
         lower_bound=1,
     )
     min_lr_ratio: float = define_field(
         0.004,
-        "Last learning rate as a fraction of the peak.",
+        "Final learning rate as a fraction of the peak.",
         range=SHARE,
         rare=True,
     )
     clip: float = define_field(0.25, "Global norm to which gradients are clipped.", range=POSITIVE)
     train_batch_size: int = define_field(
         60,
-        "Number of lanes B over all replicas, which are texts read in parallel.",
+        "Number of lanes B, the stretches of text read in parallel, over all replicas.",
         lower_bound=1,
         upper_bound=MAX_LANES,
     )
     seed: int = define_field(
         0,
-        "Seed of the initial weights, the dropout and the offsets of the epochs.",
+        "Seed of the initial weights, the dropout and the epoch offsets.",
         lower_bound=0,
         upper_bound=MAX_SEED,
     )
     accumulate_steps: int = define_field(
         1,
-        "Parts into which the lanes of a replica are divided, to be computed in turn (gradient "
-        "accumulation). Takes less device memory; steps differ only in their dropout.",
+        "Gradient accumulation: number of parts into which a replica divides its lanes, computed "
+        "one after another. Saves device memory; results differ only in dropout.",
         lower_bound=1,
     )
     precision: str = define_field(
         "float32",
-        "Type of hidden states, memory and matrix products; with float16 the loss is scaled.",
+        "Dtype of hidden states, memory and matrix products; float16 uses loss scaling.",
         choices=PRECISIONS,
     )
     reduce_dtype: str = define_field(
         "float32",
-        "Type of the gradients while replicas average them; bfloat16 halves the traffic.",
+        "Dtype of the gradients while replicas average them; bfloat16 halves the traffic.",
         choices=REDUCE_DTYPES,
         rare=True,
     )
@@ -123,97 +123,97 @@ class TrainConfig(ReadingConfig):
     )
     weight_decay: float = define_field(
         0.0,
-        f"Weight decay of {', '.join(_DECAYING)}, times the learning rate; for matrices only.",
+        f"Weight decay of {', '.join(_DECAYING)}, times the learning rate; only for matrices.",
         range=NOT_NEGATIVE,
     )
     ema: float = define_field(
         0.0,
-        "Decay per step of an exponential moving average of the weights, which evaluations "
-        "then use; 0 for none.",
+        "Decay per step of an exponential moving average (EMA) of the weights, which evaluations "
+        "use; 0 for none.",
         range=RATE,
     )
     remat: bool = define_field(
         False,
         "Gradient checkpointing: recompute each layer in the backward pass instead of keeping "
-        "its activations. Takes less device memory and more time; steps are the same.",
+        "its activations. Saves device memory but takes more time; results are the same.",
     )
     half_loss: bool = define_field(
         False,
-        "Compute the loss of the last half of each segment's positions only, as in table 6 of the "
-        "paper. Such a model is evaluated with a stride of half a segment.",
+        "Compute the loss only on the last half of each segment, as in table 6 of the paper. "
+        "Evaluate such a model with a stride of half a segment.",
         rare=True,
     )
     ar: float = define_field(
         0.0,
-        "Activation regularization: this times the mean square of the last hidden states, before "
-        "their dropout, is added to the loss that is minimized, not to the reported one.",
+        "Activation regularization: coefficient of the mean square of the last hidden states, "
+        "before dropout, which is added to the minimized loss, not to the reported one.",
         range=NOT_NEGATIVE,
         rare=True,
     )
     tar: float = define_field(
         0.0,
-        "Temporal activation regularization: the same for the differences of the last hidden "
-        "states from one position to the next.",
+        "Temporal activation regularization: like ar, for the differences between the last hidden "
+        "states of consecutive positions.",
         range=NOT_NEGATIVE,
         rare=True,
     )
     l2: float = define_field(
         0.0,
-        "L2 regularization: this times each weight is added to its clipped gradient. Unlike "
-        "weight_decay it applies to all weights, and Adam scales it like gradients.",
+        "L2 regularization: each weight times this is added to its clipped gradient. Unlike "
+        "weight_decay, it applies to all weights, and Adam rescales it like the gradient.",
         range=NOT_NEGATIVE,
         rare=True,
     )
     embed_lr_ratio: float = define_field(
         1.0,
-        "Learning rate of the embedding's tables as a fraction of that of the other weights.",
+        "Learning rate of the embedding tables as a fraction of that of the other weights.",
         range=POSITIVE,
         rare=True,
     )
     extra_len: int = define_field(
         0,
-        "Extra context: the number of tokens before each segment that are read again with it, "
-        "without a loss. Their hidden states have gradients, unlike a memory, so mem_len must be "
-        "0; such a model is evaluated with --stride.",
+        "Extra context: number of tokens before each segment that are read again with it, without "
+        "a loss. Unlike a memory, they receive gradients. Needs mem_len=0; evaluate such a model "
+        "with --stride.",
         lower_bound=0,
         rare=True,
     )
     tgt_len_schedule: tuple[tuple[int, int], ...] = define_field(
         (),
-        "Initial segment lengths, as pairs of a step and the length before it "
-        "(2000:32,6000:64 on the command line); empty for one length throughout.",
+        "Segment lengths early in training, as pairs of a step and the length before it "
+        "(2000:32,6000:64 on the command line); empty for a constant length.",
         rare=True,
     )
     tgt_len_std: float = define_field(
         0.0,
-        "Standard deviation of random segment lengths around tgt_len, which are limited to three "
-        "deviations; 0 for one length. The learning rate of a step is multiplied by length / "
-        "tgt_len. Needs a mem_len of 0.",
+        "Standard deviation of random segment lengths around tgt_len, clipped at three standard "
+        "deviations; 0 for a constant length. The learning rate of a step is multiplied by length "
+        "/ tgt_len. Needs mem_len=0.",
         range=NOT_NEGATIVE,
         rare=True,
     )
     half_len_rate: float = define_field(
         0.0,
-        "Share of the segments whose random lengths are drawn around half of tgt_len.",
+        "Share of the segments whose lengths are drawn around half of tgt_len.",
         range=RATE,
         rare=True,
     )
     jit: str = define_field(
-        "auto", f"{JIT_HELP} A resumed run keeps the choice.", choices=JIT_MODES
+        "auto", f"{JIT_HELP} A resumed run keeps this choice.", choices=JIT_MODES
     )
     schedule: str = define_field(
         "cosine",
-        "Learning rate after the warm-up: a half cosine, a linear decay, or wsd (warm-up, stable, "
-        "decay): the peak until the last decay_steps, which are a linear decay.",
+        "Learning rate after the warm-up: cosine, half a cosine; linear, a linear decay; wsd "
+        "(warm-up, stable, decay), the peak, then a linear decay in the last decay_steps.",
         choices=SCHEDULES,
     )
     decay_steps: int = define_field(
-        0, "Steps of the decay at the end of the schedule wsd.", lower_bound=0, rare=True
+        0, "Number of decay steps at the end of a wsd schedule.", lower_bound=0, rare=True
     )
     average_from: int = define_field(
         0,
-        "Keep the uniform mean of the weights of all steps after this one, which evaluations then "
-        "use; 0 for none.",
+        "Keep the uniform mean of the weights of all steps after this one, which evaluations use; "
+        "0 for none.",
         lower_bound=0,
         rare=True,
     )
@@ -230,7 +230,7 @@ class TrainConfig(ReadingConfig):
 
     @property
     def window_len(self) -> int:
-        """The number of tokens that a step reads in a lane: extra context and longest segment."""
+        """The number of tokens that a step reads per lane: extra context and longest segment."""
         return self.extra_len + find_longest(self.tgt_len, self.tgt_len_std)
 
     def _count_scored(self, tgt_len: int) -> int:
@@ -320,16 +320,16 @@ class TrainConfig(ReadingConfig):
 @document_fields
 @dataclass(frozen=True)
 class RunOptions(Config):
-    """How a run is driven: when it logs, saves, evaluates and stops.
+    """Options of a run: when it logs, saves, evaluates and stops.
 
     A run remembers these settings, except for `max_hours` and `stop_step`.
 
     Raises:
-        UserError: If a value is out of its range.
+        UserError: If a value is out of range.
     """
 
     iterations: int = define_field(
-        500, "Steps between log lines, and at most in one call of the device.", lower_bound=1
+        500, "Steps between log lines, and at most in one call to the device.", lower_bound=1
     )
     save_steps: int = define_field(
         10_000, "Steps between checkpoints; the last step is always saved.", lower_bound=1
@@ -341,18 +341,18 @@ class RunOptions(Config):
         rare=True,
     )
     eval_every: int = define_field(
-        0, "Steps between evaluations in training; 0 for none.", lower_bound=0
+        0, "Steps between evaluations during training; 0 for none.", lower_bound=0
     )
     sample_tokens: int = define_field(
         100,
-        "Tokens to generate at each evaluation in training, shown in TensorBoard; 0 for none. "
-        "Ignored on TPUs.",
+        "Number of tokens to generate at each evaluation during training, for TensorBoard; 0 for "
+        "none. Ignored on TPUs.",
         lower_bound=0,
         rare=True,
     )
     patience: int = define_field(
         0,
-        "Early stopping: end training after this many evaluations without a new best; 0 to "
+        "Early stopping: stop training after this many evaluations without a new best score; 0 to "
         "train to the end.",
         lower_bound=0,
     )
@@ -363,23 +363,24 @@ class RunOptions(Config):
         rare=True,
     )
     deterministic: bool = define_field(
-        False, "Use only operations with bitwise reproducible results.", rare=True
+        False, "Use only operations whose results are bitwise reproducible.", rare=True
     )
     max_bad_steps: int = define_field(
         10,
-        "Number of consecutive steps whose gradients may be infinite or NaN; they are skipped.",
+        "Largest number of consecutive steps with infinite or NaN gradients, which are skipped.",
         lower_bound=0,
         rare=True,
     )
     max_hours: float = define_field(
         0.0,
-        "Hours after which a run saves and stops; started again, it continues. 0 for no limit.",
+        "Hours after which the run saves and stops; it continues when started again. 0 for no "
+        "limit.",
         range=NOT_NEGATIVE,
     )
     stop_step: int = define_field(
         0,
-        "Step after which a run saves and stops, although its schedule goes on to train_steps; "
-        "started again, it continues. 0 for none.",
+        "Step after which the run saves and stops, although its schedule extends to train_steps; "
+        "it continues when started again. 0 for none.",
         lower_bound=0,
     )
 
@@ -388,5 +389,5 @@ class RunOptions(Config):
         self._check(self.eval_every > 0 or not self.patience, "`patience` needs `eval_every`")
 
     def without_limits(self) -> "RunOptions":
-        """Returns the settings that a run remembers: without those that limit one call."""
+        """Returns the settings that a run remembers: all but the limits of a single call."""
         return dataclasses.replace(self, max_hours=0.0, stop_step=0)

@@ -1,4 +1,4 @@
-"""Presets: named settings of the paper and its authors' code, of NVIDIA, and for new corpora."""
+"""Presets: named settings of the paper, its authors' code and NVIDIA, and for new corpora."""
 
 import difflib
 
@@ -45,9 +45,10 @@ def model(name: str) -> ModelConfig:
 
 
 def find(model: ModelConfig, dataset: str | None = None) -> str | None:
-    """Returns the name of the preset with the sizes of a model; `None` if there is none.
+    """Returns the name of the preset whose model has the same sizes; `None` if there is none.
 
-    The data set decides between presets with equal sizes, or else the nearest vocabulary size.
+    Among presets with equal sizes, it prefers that of the data set, then the closest vocabulary
+    size.
 
     >>> find(model("wt103_large")), find(ModelConfig(n_token=27))
     ('wt103_large', None)

@@ -7,7 +7,7 @@ from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-    """Settings under a name, and the published result of the model that was trained with them."""
+    """Named settings, and the published result of a model that was trained with them."""
 
     model: ModelConfig
     training: TrainConfig
@@ -16,10 +16,10 @@ class Preset:
     published_valid: str = ""
 
     def find_published(self, split: str) -> tuple[str, str]:
-        """Returns the published result to compare a split with, and the split that it is of.
+        """Returns the published result to compare a split with, and the split it was measured on.
 
-        Only the validation split has a result of its own, and not in every preset; the result on
-        the test split serves for all others.
+        Some presets have a result for the validation split. All other splits are compared with the
+        result on the test split.
         """
         if split == "valid" and self.published_valid:
             return self.published_valid, "valid"

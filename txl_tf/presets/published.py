@@ -267,13 +267,13 @@ _PTB = Preset(
     "56.72 perplexity in version 1 of the paper",
 )
 
-# WikiText-2, with the settings of which github.com/ischlag/Fast-Weight-Memory-public
-# (language-modelling) has logs of four seeds: `docs/lab/published-figures.md` compares this code
-# with them. There, the gains of LayerNorm start at N(1, init_std), the cosine counts from step 0,
-# and the softmax has two more clusters, which no word of this corpus uses.
+# WikiText-2, with the settings for which github.com/ischlag/Fast-Weight-Memory-public
+# (language-modelling) has logs of four seeds; `docs/lab/published-figures.md` compares this code
+# with them. In that code, the gains of LayerNorm start at N(1, init_std), the cosine counts from
+# step 0, and the softmax has two more clusters, which no word of this corpus uses.
 _WT2 = Preset(
-    # All that is not named here is as for Penn Treebank. There, the last states have two dropouts,
-    # of .2 and then .5, locked: together they keep the share that .6 keeps.
+    # Fields not named here are as for Penn Treebank. That code applies two locked dropouts to the
+    # last states, of .2 and then .5; together they keep the same share as a single one of .6.
     dataclasses.replace(
         _PTB.model,
         n_token=33_278,

@@ -1,7 +1,7 @@
-"""Settings for a new corpus, found by measurements: docs/choose-a-preset.md has them.
+"""Settings for a new corpus, chosen by the measurements in docs/choose-a-preset.md.
 
-All have Muon, a linear decay to zero, and initial weights of about .8 / sqrt(d_model), which are
-larger than those of 2019. `n_token` is that of bytes; a run has the vocabulary of its records.
+All use Muon, linear decay to zero, and an `init_std` of about .8 / sqrt(d_model), which is larger
+than in 2019. `n_token` is that of bytes; a run has the vocabulary of its records.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from txl_tf.presets.preset import Preset
 
 
 def _make_model(n_layer: int, n_head: int, init_std: float, dropout: float) -> ModelConfig:
-    """Returns a model of bytes with heads of 64 dimensions."""
+    """Returns the config of a byte model whose heads have 64 dimensions."""
     width = 64 * n_head
     return ModelConfig(
         n_token=256,
