@@ -128,8 +128,8 @@ class TrainConfig(ReadingConfig):
     )
     ema: float = define_field(
         0.0,
-        "Decay per step of an exponential moving average (EMA) of the weights, which evaluations "
-        "use; 0 for none.",
+        "Decay per step of an exponential moving average of the weights, which evaluations use; 0 "
+        "for none.",
         range=RATE,
     )
     remat: bool = define_field(

@@ -31,7 +31,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def average_run(options: flags.FlagValues) -> None:
-    """Averages checkpoints and prints how to evaluate the mean."""
+    """Averages checkpoints, and prints how to evaluate the result."""
     if options.steps is not None and options["last"].present:
         raise flags.Error("--last and --steps cannot be used together")
     steps = None if options.steps is None else parse_integers("steps", options.steps)

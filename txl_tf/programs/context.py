@@ -1,4 +1,4 @@
-"""Measures how far models look: loss by context length, and effective context lengths.
+"""Measures how far models look back: loss by context length, and effective context lengths.
 
 txl context --run runs/text8 --run runs/text8_short
 """
@@ -56,32 +56,32 @@ def define_flags() -> flags.FlagValues:
     define("first_context", int, 100, "Shortest context, in tokens.", lower_bound=1)
     define("delta", int, 100, "Difference between contexts, in tokens.", lower_bound=1)
     define("max_context", int, 1000, "Longest context, in tokens.", lower_bound=2)
-    text = "Number of targets, drawn at random, the same ones for all runs; 0 for all."
+    text = "Number of targets, drawn at random but the same for all runs; 0 for all."
     define("positions", int, 1000, text, lower_bound=0)
-    define("seed", int, 0, "Seed of the drawn targets.", lower_bound=0)
-    text = "Shares r of the hardest targets that count for the RECL, from 0 to 1."
+    define("seed", int, 0, "Seed for drawing the targets.", lower_bound=0)
+    text = "Shares r of the hardest targets for the relative effective context length, from 0 to 1."
     define("share", list, ["0.1", "0.5", "1"], text)
-    text = "Gain of a longer context that counts for the RECL, as a share of the perplexity."
+    text = "Smallest gain of a longer context that counts for the RECL, as a share of perplexity."
     define("threshold", float, 0.01, text, lower_bound=0)
-    text = "Gain of a longer context that counts for the ECL, as a share of the perplexity."
+    text = "Smallest gain of a longer context that counts for the ECL, as a share of perplexity."
     define("ecl_threshold", float, 0.001, text, lower_bound=0)
-    text = "Number of tokens for the curve of attention lengths; 0 for no such curve."
+    text = "Number of tokens for the curve of losses by attention length; 0 for no such curve."
     define("eval_tokens", int, 50_000, text, lower_bound=0)
     text = (
-        "Attention lengths of that curve: of the memory (mem_len), or of sliding windows for runs "
+        "Attention lengths of that curve: memory lengths (mem_len), or sliding windows for runs "
         "that were trained without memory. [default: .5 to 6 times that of training]"
     )
     define("attention_lengths", list, None, text)
     define_checkpoint_flag(options)
     define_ema_flag(options)
-    text = "Folder of figures and context.json. [default: FIRST_RUN/context]"
+    text = "Folder for the figures and context.json. [default: FIRST_RUN/context]"
     define("out", str, None, text, is_path=True)
-    define("json", bool, False, "Print context.json, and everything else to the standard error.")
+    define("json", bool, False, "Print context.json; all else goes to standard error.")
     return options
 
 
 def measure_contexts(options: flags.FlagValues) -> None:
-    """Prints and draws the context lengths of runs."""
+    """Prints and plots the context lengths of runs."""
     with contextlib.redirect_stdout(sys.stderr if options.json else sys.stdout):
         report = _measure_contexts(options)
     if options.json:
@@ -89,7 +89,7 @@ def measure_contexts(options: flags.FlagValues) -> None:
 
 
 def _measure_contexts(options: flags.FlagValues) -> "ContextReport":
-    """Returns the context lengths of runs, after they have been printed and drawn."""
+    """Prints, plots and returns the context lengths of runs."""
     lengths = list(range(options.first_context, options.max_context + 1, options.delta))
     if len(lengths) < 2:
         raise flags.Error("--max_context must be at least --first_context + --delta")
@@ -190,7 +190,7 @@ def _measure_attention_lengths(
     options: flags.FlagValues,
     lengths: Sequence[int] | None,
 ) -> "AttentionLengths":
-    """Returns the scores of a run with memories, or in windows, of several lengths."""
+    """Returns the scores of a run with memories, or windows, of several lengths."""
     from txl_tf.lab.attention_lengths import choose_lengths, measure_attention_lengths
 
     initial = lm.training.mem_len or lm.training.tgt_len

@@ -1,4 +1,4 @@
-"""Evaluates a run and shows its bpc or perplexity beside the published result.
+"""Evaluates a run and shows its bpc or perplexity next to the published result.
 
 txl evaluate --run runs/text8 --preset sota
 """
@@ -60,15 +60,15 @@ def define_flags() -> flags.FlagValues:
     define("split", str, None, "Split to evaluate. [default: test if it exists, else valid]")
     text = f"Number of lanes that the split is cut into. [default: {_OTHERWISE}]"
     define("lanes", int, None, text, lower_bound=1)
-    text = "Warm each lane with the tokens before it; if false, count as the 2019 release does."
+    text = "Warm up each lane with the tokens before it; if false, count as the 2019 release does."
     define("warm_lanes", bool, True, text)
     text = (
-        "Number of tokens that warm each lane. [default: four times mem_len, or four times tgt_len "
-        "for an LSTM]"
+        "Number of tokens that warm up each lane. [default: four times mem_len, or four times "
+        "tgt_len for an LSTM]"
     )
     define("warm_len", int, None, text, lower_bound=0)
     text = (
-        "Stride, in tokens, of an evaluation without memory in sliding windows of tgt_len tokens, "
+        "Evaluate without memory, in sliding windows of tgt_len tokens with this stride in tokens; "
         "for models without recurrence. [default: no windows]"
     )
     define("stride", int, None, text, lower_bound=1)
@@ -89,8 +89,8 @@ def define_dynamic_flags(options: flags.FlagValues) -> None:
     """Defines the flags of dynamic evaluation."""
     define = functools.partial(define_flag, options)
     text = (
-        "Dynamic evaluation: after each segment is scored, the weights make a gradient step on "
-        "it. The run is not changed. One lane, unless --lanes is given."
+        "Dynamic evaluation: after each segment is scored, update the weights with a gradient step "
+        "on it. The run does not change. Uses one lane unless --lanes is given."
     )
     define("dynamic", bool, False, text)
     define_config_flags(options, DynamicConfig, prefix=_DYNAMIC, otherwise="that of the rule")
@@ -142,7 +142,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
 
 
 def _choose_evaluation(options: flags.FlagValues, base: EvalConfig) -> EvalConfig:
-    """Returns the config of the evaluation: that of the preset or of the run, with the flags."""
+    """Returns the evaluation config of the preset or run, overridden by the flags."""
     evaluation = override_evaluation(base, options)
     if options.stride is not None:
         evaluation = dataclasses.replace(evaluation, mem_len=0, same_length=False)
@@ -152,7 +152,7 @@ def _choose_evaluation(options: flags.FlagValues, base: EvalConfig) -> EvalConfi
 
 
 def check_dynamic_flags(options: flags.FlagValues) -> None:
-    """Checks that the flags of dynamic evaluation fit together and fit the other flags."""
+    """Checks that the flags of dynamic evaluation are consistent with each other and the rest."""
     names = name_flags(DynamicConfig, _DYNAMIC).values()
     given = [name for name in names if options[name].present]
     if given and not options.dynamic:
@@ -176,7 +176,7 @@ def choose_dynamic_config(options: flags.FlagValues) -> DynamicConfig | None:
 
 
 def _check_stride(options: flags.FlagValues) -> None:
-    """Checks that no flag of lanes or memory is given beside --stride."""
+    """Checks that no flag for warm lanes or memory is given with --stride."""
     names = [name for name in ("warm_len", "mem_len", "same_length") if options[name].value]
     names += [] if options.warm_lanes else ["warm_lanes=false"]
     if options.stride is not None and names:
@@ -184,7 +184,7 @@ def _check_stride(options: flags.FlagValues) -> None:
 
 
 def choose_preset(name: str | None, found: RunConfig) -> tuple[str | None, EvalConfig]:
-    """Returns the preset whose published result is shown, and the config of the evaluation.
+    """Returns the preset whose published result is shown, and the evaluation config.
 
     The name may be `SOTA`, or `None` for the settings of the run.
     """

@@ -1,4 +1,4 @@
-"""Exports a run for processes without txl_tf: as a SavedModel, or for LiteRT or ONNX.
+"""Exports a run for use without txl_tf: as a SavedModel, or for LiteRT or ONNX.
 
 txl export --run runs/text8 --out exported/text8
 txl export --run runs/text8 --out exported/phone --format litert --precision int8
@@ -33,7 +33,7 @@ def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
     define_run_flags(options)
-    out_help = "Folder to write, which must be new or empty."
+    out_help = "Folder to write; it must be new or empty."
     define_flag(options, "out", str, None, out_help, required=True, is_path=True)
     texts = "; ".join(f"{name}, {each.text}" for name, each in FORMATS.items())
     format_help = f"What to write: {texts}."
@@ -47,8 +47,8 @@ def define_flags() -> flags.FlagValues:
     define_config_flags(options, EvalConfig, span, prefix="", otherwise="the run's")
     define_mask_flag(options)
     precision_help = (
-        "Dtype of the kernels and tables: narrower ones take less space, and not every format has "
-        "all. int8 has a scale for each output."
+        "Dtype of the kernels and tables. Narrower ones take less space; not every format supports "
+        "all of them. int8 has one scale per output."
     )
     precisions = tuple(dict.fromkeys(name for each in FORMATS.values() for name in each.precisions))
     define_flag(options, "precision", str, "float32", precision_help, choices=precisions)
@@ -62,7 +62,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def export_run(options: flags.FlagValues) -> None:
-    """Writes a run in a format and prints what was written."""
+    """Writes a run in a format, and prints what was written."""
     found = FORMATS[options.format]
     if options.precision not in found.precisions:
         raise flags.Error(

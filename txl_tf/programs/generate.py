@@ -1,4 +1,4 @@
-"""Continues prompts, one token at a time, and prints the text while it is generated.
+"""Continues prompts, one token at a time, and prints the text as it is generated.
 
 txl generate --run runs/text8 --prompt "once upon a time"
 txl generate --run runs/text8 --interactive
@@ -54,16 +54,14 @@ def define_flags() -> flags.FlagValues:
     define("prompt", str, None, "Text to continue. [default: standard input]", multiple=True)
     text = "File whose text to continue; a dash is standard input."
     define("prompt_file", str, None, text, is_path=True)
-    text = f"Continue what is typed, line by line, with one memory for all. {_KEYS}"
+    text = f"Continue each line that is typed, with one memory for all of them. {_KEYS}"
     define("interactive", bool, False, text)
-    define("no_prompt", bool, False, "Print only the text that is added.")
+    define("no_prompt", bool, False, "Print only the generated text, without the prompt.")
     define("json", bool, False, "Print a line of JSON for each text: prompt, seed and text.")
     define("max_new_tokens", int, 300, "Number of tokens to add.", lower_bound=0)
     define_second_name(options, "length", "max_new_tokens")
     define_candidate_flags(options)
-    text = (
-        "Nucleus sampling: sample from the most likely tokens that together have this probability."
-    )
+    text = "Nucleus sampling: sample from the most likely tokens with this total probability."
     define("top_p", float, 1.0, text)
     text = "Values above 1 make tokens that the text already contains less likely."
     define("repetition_penalty", float, 1.0, text, lower_bound=1)
@@ -75,9 +73,9 @@ def define_flags() -> flags.FlagValues:
     define("stop", str, [], text, multiple=True)
     define_mask_flag(options)
     define_precision_flag(options)
-    text = "Tokenize the prompt as WikiText was, for its word models."
+    text = "Tokenize the prompt like WikiText, for word models trained on it."
     define("tokenize_wikitext", bool, False, text)
-    text = "Print words of WikiText as the model writes them, with @-@ and so on, as --json does."
+    text = "Print WikiText words as the model generates them, with @-@ and so on, as --json does."
     define("raw", bool, False, text)
     return options
 
@@ -139,7 +137,7 @@ def generate_text(options: flags.FlagValues) -> None:
 
 
 def _check_interactive(options: flags.FlagValues) -> None:
-    """Checks that --interactive is given without other flags of prompts."""
+    """Checks that no other prompt flag is given with --interactive."""
     others = ("prompt", "prompt_file", "json", "no_prompt", "samples", "tokenize_wikitext")
     given = [name for name in others if options[name].present]
     if options.interactive and given:
@@ -149,7 +147,7 @@ def _check_interactive(options: flags.FlagValues) -> None:
 def _converse(
     lm: "LanguageModel", options: flags.FlagValues, settings: dict[str, Any], spell: _Spell
 ) -> None:
-    """Continues what is typed, in one session, to the end of the input."""
+    """Continues each line that is typed, in one session, until the input ends."""
     session = None
     _accept_all_bytes()
     if sys.stdin.isatty() and not options.quiet:
@@ -200,7 +198,7 @@ def _note_interrupt() -> Iterator[list[int]]:
 
 
 def _print(pieces: Iterable[str]) -> None:
-    """Prints the pieces of a text while they are generated."""
+    """Prints the pieces of a text as they are generated."""
     try:
         for piece in pieces:
             print(piece, end="", flush=True)
@@ -211,7 +209,7 @@ def _print(pieces: Iterable[str]) -> None:
 
 
 def _read_prompts(options: flags.FlagValues) -> list[str]:
-    """Returns the texts that the flags or the standard input give."""
+    """Returns the prompts from the flags or the standard input."""
     if options.prompt and options.prompt_file:
         raise flags.Error("--prompt and --prompt_file exclude each other")
     if options.prompt is not None:
@@ -252,6 +250,6 @@ def _read_standard_input(*, is_wanted: bool) -> str:
 
 
 def _accept_all_bytes() -> None:
-    """Makes the standard input read bytes that are not UTF-8, too, which are refused later."""
+    """Lets the standard input read bytes that are not UTF-8; they are rejected later."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")

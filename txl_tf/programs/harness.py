@@ -20,7 +20,7 @@ from txl_tf.quiet_start import check_backend, hide_remarks
 
 
 def main(argv: list[str] = sys.argv) -> int:
-    """Runs the harness on a command line of `lm_eval`, or of `lm_eval run` without a subcommand.
+    """Runs the harness on a command line of `lm_eval`; without a subcommand, of `lm_eval run`.
 
     Returns the exit status: 0 on success, 1 after an error of the harness or the model, 2 if the
     command line is wrong, 130 after a keyboard interrupt, 141 if the reader of the output has

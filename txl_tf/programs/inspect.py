@@ -91,7 +91,7 @@ def describe_records(records: Records) -> Iterator[str]:
 
 
 def measure_split(records: Records, name: str, *, count: bool) -> dict[str, float]:
-    """Returns the numbers of a split; with `count`, all tokens are read to count symbols."""
+    """Returns the sizes of a split; with `count`, it reads all tokens to count symbols."""
     split = records.split(name)
     found: dict[str, float] = {
         "tokens": len(split),

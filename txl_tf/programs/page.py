@@ -1,4 +1,4 @@
-"""Writes a text as a page: surprisal of each token, likely alternatives, and where heads look.
+"""Writes a text as an HTML page: surprisal of tokens, alternatives, and where heads look.
 
 txl page --run runs/text8 a.txt --out page.html
 txl page --run runs/text8 --split test --start 5000 --out page.html
@@ -45,7 +45,7 @@ def define_flags() -> flags.FlagValues:
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
     define_run_flags(options)
-    text = "Text file. A dash is standard input."
+    text = "Text file. A dash means standard input."
     define("file", str, [], f"{text} [default: -]", is_path=True, multiple=True)
     text = "Treatment of bytes that are not UTF-8: an error, or a replacement character."
     define("encoding_errors", str, "strict", text, choices=get_args(EncodingErrors))
@@ -54,21 +54,21 @@ def define_flags() -> flags.FlagValues:
     text = "Position of the first token to read. The memory is empty there."
     define("start", int, 0, text, lower_bound=0)
     define("tokens", int, 10_000, "Largest number of tokens to read.", lower_bound=2)
-    text = "Number of likeliest alternatives for each token."
+    text = "Number of most likely alternatives to show for each token."
     define("alternatives", int, 5, text, lower_bound=1)
-    text = "Heads whose attention the page holds, as LAYER.HEAD from 0. [default: all]"
+    text = "Heads whose attention the page shows, as LAYER.HEAD counted from 0. [default: all]"
     define("heads", list, None, text)
-    text = "Number of tokens with the largest weights that the page holds for each head."
+    text = "Number of keys with the largest attention weights to show for each token and head."
     define("keys", int, 8, text, lower_bound=1)
-    define_span_flags(options, "as the run is evaluated")
+    define_span_flags(options, "as in the run's evaluation")
     define_mask_flag(options)
     define_precision_flag(options)
-    define("out", str, None, "File for the page.", required=True, is_path=True)
+    define("out", str, None, "HTML file to write.", required=True, is_path=True)
     return options
 
 
 def write_page(options: flags.FlagValues) -> None:
-    """Reads a text with a run and writes the page."""
+    """Reads a text with a run, and writes the page."""
     if options.split and options.file:
         raise flags.Error("--split and a file exclude each other")
     if len(options.file) > 1:

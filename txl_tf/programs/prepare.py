@@ -1,4 +1,4 @@
-"""Makes the records of a data set.
+"""Creates the records of a data set.
 
 txl prepare --dataset pydoc
 txl prepare --dataset wt103
@@ -62,14 +62,14 @@ def define_flags() -> flags.FlagValues:
         define_field_flag(options, field.name, field, before=before, **rules)
     define_second_name(options, "num_shuffle", "num_shuffles")  # of 2019
     define_pipeline_flags(options)
-    temp_help = "Folder of temporary files that all workers reach. [default: inside --data_dir]"
+    temp_help = "Folder for temporary files, shared by all workers. [default: inside --data_dir]"
     define_flag(options, "temp_dir", str, None, temp_help, is_path=True)
     define_legacy_flags(options, PREPARATION_FLAGS)
     return options
 
 
 def make_records(options: flags.FlagValues) -> None:
-    """Makes the data set that the flags describe, and prints a summary."""
+    """Creates the data set that the flags describe, and prints a summary."""
     check_backend()  # tensorflow_text imports Keras
     # TensorFlow splits words and subwords on the CPU; it should not take the memory of a GPU.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
@@ -112,7 +112,7 @@ def make_options(options: flags.FlagValues) -> PrepareOptions:
 
 
 def check_flags(options: flags.FlagValues) -> None:
-    """Checks that the given flags apply to the data set, and fit together."""
+    """Checks that the given flags apply to the data set, and do not contradict each other."""
     given = {name for name in options if options[name].present}
     dataset, level, vocab_file = options.dataset, options.level, options.vocab_file or ""
     fraction, runner = options.valid_fraction, options.runner
@@ -175,7 +175,7 @@ def choose_folders(options: flags.FlagValues) -> tuple[Path, str]:
     """Returns the folder of the raw files and the folder of the records.
 
     On a command line of the 2019 release, --data_dir is the folder of the texts, and records are
-    written to `tfrecords` in it. A line is printed then.
+    written to `tfrecords` in it; a printed line says so.
     """
     raw_dir, data_dir = options.raw_dir, options.data_dir
     is_release = any(options[flag.name].present for flag in PREPARATION_FLAGS)

@@ -1,4 +1,4 @@
-"""Continues contexts drawn from a split and shows them beside what really followed (appendix E).
+"""Continues contexts from a split, and shows what really followed (appendix E of the paper).
 
 txl samples --run runs/wt103 --html samples.html
 """
@@ -48,7 +48,7 @@ class Sample(NamedTuple):
     seed: int
     context: str
     generated: str
-    reference: str  # of as many tokens as were generated
+    reference: str  # as many tokens as were generated
     generated_ids: list[int]
 
 
@@ -66,7 +66,7 @@ class Job(NamedTuple):
     settings: dict[str, Any]  # the values of the other flags, by name
 
     def describe(self) -> Iterator[tuple[str, str]]:
-        """Yields the names and the values of the facts that people read."""
+        """Yields the names and values of the facts to display."""
         settings = self.settings
         top_k = f"top_k {settings['top_k']}" if settings["top_k"] else "all tokens"
         drawn = f"drawn at random with seed {settings['seed']}, not selected"
@@ -105,15 +105,15 @@ def define_flags() -> flags.FlagValues:
     define_records_flag(options)
     define("split", str, "test", "Split to draw the contexts from.")
     define("context_len", int, 512, "Number of tokens of each context.", lower_bound=1)
-    text = "Number of tokens to generate, and of the text that really followed."
+    text = "Number of tokens to generate, and to show of the text that really followed."
     define("max_new_tokens", int, 500, text, lower_bound=1)
     define_second_name(options, "length", "max_new_tokens")
     define_candidate_flags(options, temperature=1.0)  # as in the paper
     define_seed_flags(options, samples=3)
     define_precision_flag(options)
-    text = "File for a page with the three texts of each sample beside each other."
+    text = "HTML file to write, with the three texts of each sample side by side."
     define("html", str, None, text, is_path=True)
-    define("json", str, None, "File for the samples as a JSON object.", is_path=True)
+    define("json", str, None, "JSON file to write, with the samples.", is_path=True)
     return options
 
 
@@ -185,7 +185,7 @@ def draw_samples(
 ) -> Iterator[Sample]:
     """Yields a sample for each context of the split.
 
-    The model reads the ids of the context, not its text: encoding a text again could give others.
+    The model reads the ids of the context, because encoding its text again could give other ids.
     """
     for seed, start in enumerate(starts, options.seed):
         stop = start + options.context_len
@@ -226,7 +226,7 @@ def make_sample(
 
 
 def make_page(job: Job, samples: Sequence[Sample]) -> str:
-    """Returns a page of HTML with the settings and the samples, which loads and runs nothing."""
+    """Returns a self-contained HTML page, without scripts, with the settings and samples."""
     sections = "\n".join(
         _make_section(job, sample, number) for number, sample in enumerate(samples, 1)
     )

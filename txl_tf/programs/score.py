@@ -58,40 +58,40 @@ def define_flags() -> flags.FlagValues:
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
     define_run_flags(options)
-    text = "Text file to score. A dash is standard input."
+    text = "Text file to score. A dash means standard input."
     define("files", str, [], text, is_path=True, multiple=True)
     units = ("line", "document", "file")
-    define("by", str, "file", "Unit that receives a score.", choices=units)
+    define("by", str, "file", "Unit of text that gets a score.", choices=units)
     rules = [rule for rule in RULES if rule not in ("none", "separator")]
     text = "Rule for where documents begin, with --by=document."
     define("documents", str, "blank_line", text, choices=rules)
     text = "Line after which a document begins, with --by=document."
     define("document_separator", str, None, text)
-    text = "Unit within which memory is carried: each text with a score, or the whole file."
+    text = "Unit within which the memory is carried over: each scored text, or the whole file."
     define("context", str, "text", text, choices=("text", "file"))
-    define("carry_memory", bool, False, "Carry the memory through all files, in order.")
+    define("carry_memory", bool, False, "Carry the memory over through all files, in order.")
     define_mask_flag(options)
-    text = r"Text that is read before each context and not scored; \n is a line break."
+    text = r"Text that is read, but not scored, before each context; \n is a line break."
     define("prefix", str, "", text)
     define("format", str, "table", "Output format.", choices=("table", "jsonl"))
-    define("json", bool, False, "The same as --format=jsonl: lines of JSON.")
+    define("json", bool, False, "Same as --format=jsonl: JSON lines.")
     text = "Print the symbol and the nats of each token, with --format=jsonl."
     define("per_token", bool, False, text)
     text = (
-        "Tokenize the texts as WikiText was (hyphens, numbers, punctuation), for its word models."
+        "Tokenize the texts like WikiText (hyphens, numbers, punctuation), for its word models."
     )
     define("tokenize_wikitext", bool, False, text)
     text = "Treatment of bytes that are not UTF-8: an error, or a replacement character."
     define("encoding_errors", str, "strict", text, choices=get_args(EncodingErrors))
     text = "Largest number of contexts to read at once."
     define("batch_size", int, 16, text, lower_bound=1)
-    otherwise = "as the run is evaluated"
+    otherwise = "as in the run's evaluation"
     define_span_flags(options, otherwise)
     define_config_flags(options, EvalConfig, ["temperature"], prefix="", otherwise=otherwise)
     define_jit_flag(options)
     define_precision_flag(options)
     define_pipeline_flags(options)
-    text = "With --runner: folder for the scores, as files of JSON lines; new or empty."
+    text = "With --runner: new or empty folder for the scores, as JSON lines files."
     define("out", str, None, text, is_path=True)
     return options
 
@@ -160,7 +160,7 @@ def _make_settings(options: flags.FlagValues) -> "ScoringSettings":
         is_shared = is_hub_address(options.run)
         folder = fetch_model(options.run) if is_shared else options.run
         evaluation = override_evaluation(read_run_config(folder).evaluation, options)
-        # All workers use the same checkpoint, while the run may go on.
+        # All workers use the same checkpoint, even if the run goes on.
         if options.runner and not is_shared:
             checkpoint = find_checkpoint(options.run, checkpoint)
     values: dict[str, Any] = {

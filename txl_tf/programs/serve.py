@@ -32,10 +32,10 @@ def define_flags() -> flags.FlagValues:
     name_help = "Name of the model in requests. [default: that of the folder]"
     define_flag(options, "name", str, None, name_help)
     host_help = (
-        "Address to listen at. Any client that reaches it is served: there are no passwords."
+        "Address to listen on. There are no passwords: any client that reaches it is served."
     )
     define_flag(options, "host", str, "127.0.0.1", host_help)
-    port_help = "Port to listen at; 0 for any that is free."
+    port_help = "Port to listen on; 0 for any free one."
     define_flag(options, "port", int, 8501, port_help, lower_bound=0, upper_bound=65_535)
     tokens_help = "Largest number of tokens that a request may add to a text."
     define_flag(options, "max_tokens", int, 4096, tokens_help, lower_bound=16)

@@ -1,6 +1,6 @@
 """Trains and evaluates a Transformer-XL on all GPUs of this machine, or on its CPU.
 
-If TF_CONFIG is set, it is one process of a run on several hosts.
+If TF_CONFIG is set, this is one process of a run on several hosts.
 
 txl train --preset text8_base --data_dir data/text8 --run runs/text8
 """
@@ -36,7 +36,7 @@ def define_gpu_flags() -> flags.FlagValues:
     options = define_flags()
     define = functools.partial(define_flag, options, section="Devices")
     define("num_gpus", int, None, "Number of GPUs to use. [default: all]", lower_bound=0)
-    text = "Number of replicas on the CPU, to try out several replicas."
+    text = "Number of replicas on the CPU, to try out training with several replicas."
     define("cpu_replicas", int, 1, text, lower_bound=1, upper_bound=MAX_CPU_REPLICAS, rare=True)
     return options
 

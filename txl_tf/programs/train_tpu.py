@@ -35,7 +35,7 @@ def make_strategy(options: flags.FlagValues) -> Any:
 
 
 def count_replicas(options: flags.FlagValues) -> int | None:
-    """Returns the number of replicas; `None` if it is known when training starts."""
+    """Returns the number of replicas; `None` if it is known only when training starts."""
     return options.cpu_replicas or None
 
 

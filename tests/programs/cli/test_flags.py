@@ -159,9 +159,7 @@ def test_help_says_kind_choices_and_default_of_each_flag():
     *short, rest = format_help(options).splitlines()
     assert rest == "--helpfull lists 2 more flags."
     full = format_help(options, full=True).splitlines()
-    assert full.pop(3) == (
-        "  --food=TEXT: Second name of --fruit. One of pear, plum. [default: pear]"
-    )
+    assert full.pop(3) == "  --food=TEXT: Alias of --fruit. One of pear, plum. [default: pear]"
     assert full == [*short[:-1], "  --knife=TEXT: Knife."]
     assert short == [
         "Flags:",

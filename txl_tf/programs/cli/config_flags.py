@@ -20,7 +20,7 @@ SPAN_FIELDS = ("tgt_len", "mem_len", "same_length", "clamp_len")
 
 
 def define_jit_flag(options: flags.FlagValues) -> None:
-    """Defines the flag that decides how much XLA compiles, where nothing is trained."""
+    """Defines `--jit` for programs that do not train."""
     define_flag(options, "jit", str, "auto", JIT_HELP, choices=JIT_MODES)
 
 
@@ -59,7 +59,7 @@ def define_field_flag(
     after: str = "",
     **rules: Any,
 ) -> None:
-    """Defines a flag from the description of a field; `rules` replace those of the field."""
+    """Defines a flag from the description of a field; `rules` override those of the field."""
     default: Any = None if field.default is dataclasses.MISSING else field.default
     kind = str if default is None else type(default)
     if kind is tuple:
@@ -82,9 +82,9 @@ def override(
 
 
 def name_flags(config: type, prefix: str | None = None) -> dict[str, str]:
-    """Returns the name of the flag of each field except `n_token`, which the records decide.
+    """Returns the flag name of each field except `n_token`, which the records determine.
 
-    The prefix is by default "eval_" with `EvalConfig`, and empty otherwise.
+    By default, the prefix is "eval_" for `EvalConfig` and empty otherwise.
     """
     if prefix is None:
         prefix = _EVAL_PREFIX if config is EvalConfig else ""
@@ -93,12 +93,12 @@ def name_flags(config: type, prefix: str | None = None) -> dict[str, str]:
 
 
 def define_span_flags(options: flags.FlagValues, otherwise: str) -> None:
-    """Defines the flags of segment and span, which override the config of a run."""
+    """Defines the flags for segment length and span, which override the config of a run."""
     define_config_flags(options, EvalConfig, SPAN_FIELDS, prefix="", otherwise=otherwise)
 
 
 def override_evaluation(config: EvalConfig, options: flags.FlagValues) -> EvalConfig:
-    """Returns a config with the values of the flags; that of `eval_batch_size` is `--lanes`."""
+    """Returns a config with the values of the flags, where `--lanes` sets `eval_batch_size`."""
     has_lanes = "lanes" in options and options["lanes"].present
     others = {"eval_batch_size": options.lanes} if has_lanes else {}
     return reraise_as_flag_error(override, config, options, prefix="", **others)
@@ -120,7 +120,7 @@ def parse_schedule(texts: list[str]) -> tuple[tuple[int, int], ...]:
         ) from error
 
 
-# Fields with structured values, which are parsed from the list of texts that a flag holds.
+# Fields with structured values, which are parsed from a flag's list of strings.
 _PARSERS: dict[str, Callable[[list[str]], Any]] = {
     "cutoffs": functools.partial(parse_integers, "cutoffs"),
     "tgt_len_schedule": parse_schedule,

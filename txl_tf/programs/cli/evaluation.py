@@ -1,4 +1,4 @@
-"""Evaluations of open runs, by `txl evaluate` and by the training command."""
+"""Evaluations of open runs, for `txl evaluate` and the training command."""
 
 import os
 import sys
@@ -34,7 +34,7 @@ class Evaluation(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether every token of the split but the first was scored."""
+        """Whether every token of the split except the first was scored."""
         return self.score.tokens == self.lanes.n_targets + self.lanes.n_left_out
 
     def to_json(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class Evaluation(NamedTuple):
         }
 
     def make_report(self, preset: str | None) -> dict[str, Any]:
-        """Returns an object for JSON, with the published result of a preset."""
+        """Returns a dict for JSON, with the published result of a preset."""
         published, split = presets.get(preset).find_published(self.split) if preset else ("", "")
         found = self.to_json()
         found["evaluation"]["eval_batch_size"] = self.lanes.n_lanes
@@ -152,10 +152,10 @@ def evaluate_checkpoints(
     max_segments: int | None = None,
     jit: str = "auto",
 ) -> list[Score]:
-    """Evaluates checkpoints of the run of a job, as its options say, and prints their scores.
+    """Evaluates checkpoints of a job's run with its options, and prints their scores.
 
-    They are all from `first_step` on, if it is given, or else `checkpoint`, as in
-    `find_checkpoint`. Returns the scores in the order of the steps.
+    Evaluates all checkpoints from `first_step` on, if it is given, and otherwise `checkpoint`,
+    which is chosen as in `find_checkpoint`. Returns the scores in the order of the steps.
     """
     model_dir, records, options = job.model_dir, job.records, job.options
     choices = [checkpoint]

@@ -1,7 +1,7 @@
 """Defines, parses and describes the flags of the programs.
 
-The flags are absl's, which also converts and checks their values. What is added: a flag that is
-given twice is an error, `--help` lists the flags by section, and unknown flags have suggestions.
+absl converts and checks the values. In addition, a flag that is given twice is an error, `--help`
+lists flags by section, and the error for an unknown flag suggests similar ones.
 """
 
 import difflib
@@ -18,14 +18,14 @@ from txl_tf.errors import UserError
 
 Result = TypeVar("Result")
 
-# Flags that are gone, and what to use instead.
+# Flags that were removed, and what to use instead.
 GONE = {
     "connect_minutes": "TensorFlow waits an hour; for less, use the scheduler's time limit",
-    "draft_len": "prompt lookup gained only where a text repeats itself; leave it out",
-    "dynamic_recipe": "--dynamic has the rule of the paper; give it a --dynamic_learning_rate",
+    "draft_len": "prompt lookup helped only where a text repeats itself; omit it",
+    "dynamic_recipe": "--dynamic uses the rule of the paper; set --dynamic_learning_rate",
     "tune": "evaluate with several --dynamic_learning_rate, as docs/dynamic-evaluation.md shows",
 }
-# What other packages call a flag, and its names here.
+# Names of flags in other packages, and the corresponding flags here.
 SYNONYMS = {
     "batch": ("train_batch_size", "batch_size", "lanes"),
     "batch_size": ("train_batch_size", "lanes"),
@@ -55,7 +55,7 @@ _PLACEHOLDERS = {str: "TEXT", int: "INTEGER", float: "NUMBER", list: "LIST"}
 
 
 class Facts(NamedTuple):
-    """What `--help` says of a flag; the fields are arguments of `define_flag`."""
+    """What `--help` says about a flag; the fields are arguments of `define_flag`."""
 
     kind: type
     choices: tuple[str, ...]
@@ -81,22 +81,22 @@ def define_flag(
     section: str = "Flags",
     rare: bool = False,
 ) -> None:
-    """Defines a flag, whose value is checked when the command line is parsed.
+    """Defines a flag; its value is checked when the command line is parsed.
 
     Args:
         options: The flags of the program, to which this one is added.
         name: The name of the flag, without dashes.
-        kind: `str`, `int`, `float`, `bool` or `list` (texts separated by commas).
+        kind: `str`, `int`, `float`, `bool` or `list` (comma-separated strings).
         default: The value if the flag is not given.
         help_text: The meaning of the flag, in sentences. `format_help` adds choices and default;
             "[default: ...]" at the end describes a default that is `None`.
-        choices: The texts that are allowed.
-        lower_bound: The smallest number that is allowed.
-        upper_bound: The largest number that is allowed; by default `MAX_INTEGER` for integers.
+        choices: The allowed strings.
+        lower_bound: The smallest allowed number.
+        upper_bound: The largest allowed number; `MAX_INTEGER` by default for integers.
         required: Whether the flag must be given.
-        is_path: Whether the flag names files or folders. An empty text is then an error: it is
-            usually an unset shell variable, and would mean the current folder.
-        multiple: Whether the value is a list of the texts of all its occurrences, each unsplit.
+        is_path: Whether the flag names files or folders. An empty string is then an error: it
+            usually comes from an unset shell variable, and would mean the current folder.
+        multiple: Whether the flag may be repeated; its value is then the list of all given strings.
         section: The heading under which `--help` lists the flag.
         rare: Whether only `--helpfull` lists the flag.
     """
@@ -167,10 +167,10 @@ def _check_path(path: str | list[str]) -> None:
 
 
 def define_second_name(options: flags.FlagValues, name: str, original: str) -> None:
-    """Defines another name of an existing flag; both names set the same value."""
+    """Defines an alias of an existing flag; both names set the same value."""
     flags.DEFINE_alias(name, original, flag_values=options)
     second: Any = options[name]
-    second.help = f"Second name of --{original}."
+    second.help = f"Alias of --{original}."
     second.facts = _get_facts(options[original])._replace(required=False, rare=True)
 
 
@@ -179,12 +179,12 @@ def parse_flags(
 ) -> None:
     """Parses the command line.
 
-    The flag `positional` takes the arguments that are not flags, wherever they are, and all
-    arguments after `--`: one, or any number if it was defined with `multiple`.
+    Arguments that are not flags, and all arguments after `--`, are values of the flag `positional`:
+    one value, or any number if the flag was defined with `multiple`.
 
     Raises:
-        flags.Error: If a flag is unknown (the message suggests similar ones), is missing, or has a
-            value that is not allowed; or if an argument is not a flag.
+        flags.Error: If a flag is unknown (the message suggests similar ones), a required flag is
+            missing, a value is not allowed, or an unexpected argument is not a flag.
     """
     options.set_gnu_getopt(positional is not None)  # flags may follow other arguments
     try:
@@ -192,7 +192,7 @@ def parse_flags(
     except flags.UnrecognizedFlagError as error:
         name = error.flagname
         if name in GONE:
-            raise flags.Error(f"--{name} is gone: {GONE[name]}") from error
+            raise flags.Error(f"--{name} was removed: {GONE[name]}") from error
         raise flags.Error(f"unknown flag --{name}.{_suggest_flags(name, options)}") from error
     if positional is None and others:
         raise flags.Error(f"only flags are expected. Received: {' '.join(others)}")
@@ -204,7 +204,7 @@ def parse_flags(
 
 
 def _suggest_flags(name: str, options: flags.FlagValues) -> str:
-    """Returns a question with the flags that an unknown one may mean, or an empty text."""
+    """Returns " Did you mean ...?" with flags similar to an unknown one, or an empty string."""
     name = name.replace("-", "_")
     near = [name] if name in options else difflib.get_close_matches(name, options, 2, 0.76)
     found = dict.fromkeys([*SYNONYMS.get(name, ()), *near])
@@ -213,7 +213,7 @@ def _suggest_flags(name: str, options: flags.FlagValues) -> str:
 
 
 def suggest(name: str, known: Collection[str]) -> str:
-    """Returns a question with the known name that a wrong one may mean, or an empty text.
+    """Returns " Did you mean ...?" with the known name closest to a wrong one, or an empty string.
 
     >>> suggest("tset", ["train", "test"])
     ' Did you mean test?'
@@ -250,7 +250,7 @@ def reraise_as_flag_error(call: Callable[..., Result], *arguments: Any, **keywor
 def format_help(options: flags.FlagValues, *, full: bool = False) -> str:
     """Returns the description of the flags by section, in the order of their definition.
 
-    Rare flags and second names are left out unless `full`.
+    Rare flags and aliases are left out unless `full`.
     """
     sections: dict[str, list[str]] = {}
     n_rare = 0

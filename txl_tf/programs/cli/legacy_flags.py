@@ -1,6 +1,6 @@
 """Flags of the 2019 release's programs that have no effect here.
 
-They are accepted so that its command lines run. A printed line states the replacement.
+They are accepted so that command lines of the release run. A printed line names the replacement.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _HELP = "Accepted so that command lines of the 2019 release run; has no effect."
 
 
 class LegacyFlag(NamedTuple):
-    """A flag that is accepted, its default in the release, and its replacement."""
+    """An accepted flag, its default in the release, and its replacement."""
 
     name: str
     kind: type
@@ -55,7 +55,7 @@ PREPARATION_FLAGS = (
 
 
 def define_legacy_flags(options: flags.FlagValues, legacy: tuple[LegacyFlag, ...]) -> None:
-    """Defines the flags of a table."""
+    """Defines the flags of `TRAINING_FLAGS` or `PREPARATION_FLAGS`."""
     for flag in legacy:
         define_flag(options, flag.name, flag.kind, flag.default, _HELP, rare=True)
 
@@ -63,7 +63,7 @@ def define_legacy_flags(options: flags.FlagValues, legacy: tuple[LegacyFlag, ...
 def describe_legacy_flags(
     options: flags.FlagValues, legacy: tuple[LegacyFlag, ...]
 ) -> Iterator[str]:
-    """Yields a line for each flag of a table that was given on the command line."""
+    """Yields a line for each of these flags that was given on the command line."""
     for flag in legacy:
         if options[flag.name].present:
             yield f"--{flag.name}={write_value(options[flag.name].value)}: {flag.instead}."

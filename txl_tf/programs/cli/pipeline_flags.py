@@ -1,4 +1,4 @@
-"""The flags of programs whose work can be done by an Apache Beam pipeline."""
+"""The flags of programs that can run as an Apache Beam pipeline."""
 
 import logging
 from collections.abc import Collection
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 def define_pipeline_flags(options: flags.FlagValues) -> None:
     """Defines the flags of the runner."""
     runner_help = (
-        "Apache Beam runner that does the work with many workers, such as DirectRunner, "
+        "Apache Beam runner that distributes the work to many workers, such as DirectRunner, "
         "FlinkRunner, SparkRunner or DataflowRunner. [default: this process does it]"
     )
     define_flag(options, "runner", str, None, runner_help)
-    options_help = "Options of the runner, NAME=VALUE separated by commas, without dashes."
+    options_help = "Options of the runner: NAME=VALUE, separated by commas, without dashes."
     define_flag(options, "beam_options", list, [], options_help)
-    piece_help = "With --runner: number of bytes of text that a worker reads at a time."
+    piece_help = "With --runner: bytes of text that a worker reads at a time."
     define_flag(options, "piece_bytes", int, PIECE_BYTES, piece_help, lower_bound=1)
 
 
@@ -37,7 +37,7 @@ def check_pipeline_flags(options: flags.FlagValues, others: Collection[str] = ()
 def make_runner(options: flags.FlagValues) -> "Runner":
     """Returns the runner that the flags describe."""
     level = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # Beam warns of clients of storages that are not installed
+    logging.disable(logging.WARNING)  # Beam warns about storage clients that are not installed
     try:
         with require_extra("beam", "--runner"):
             from txl_tf.apps.beam.runner import Runner

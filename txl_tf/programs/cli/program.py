@@ -33,13 +33,14 @@ def run_program(
 ) -> int:
     """Parses the command line, runs a program, and prints its errors as one line.
 
-    `main` is called with the parsed flags; `description`, usually the docstring of a module (`None`
-    under `python -OO`), is the beginning of `--help`; the rest as in `parse_flags`.
+    `main` is called with the parsed flags. `description`, usually the docstring of a module (`None`
+    under `python -OO`), begins the output of `--help`. The other arguments are those of
+    `parse_flags`.
 
     Returns:
         The exit status: 0; 1 if the program failed; 2 if the command line is wrong; 130 if it
-        was interrupted from the keyboard; 141 if the reader of its output has closed the pipe; or
-        the status of a `StoppedError`.
+        was interrupted from the keyboard; 141 if the reader of its output closed the pipe; or the
+        status of a `StoppedError`.
     """
     start_in_utf8(argv)
     name = os.path.basename(argv[0])
@@ -84,8 +85,8 @@ def run_program(
 def start_in_utf8(argv: list[str]) -> None:
     """Sets up the output; starts the process again in UTF-8 mode if the locale is not in UTF-8.
 
-    Otherwise Python and TensorFlow would encode paths in two ways, and texts could not be printed.
-    Nothing is started again if a program is called with other arguments than those of the process.
+    Otherwise Python and TensorFlow would encode paths differently, and texts could not be printed.
+    The process is not restarted if `argv` is not its own command line.
     """
     if argv is sys.argv and sys.getfilesystemencoding() != "utf-8":
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
@@ -95,13 +96,13 @@ def start_in_utf8(argv: list[str]) -> None:
 
 
 def drop_output() -> int:
-    """Returns the status for a reader of the output that has finished, such as `head`."""
+    """Discards further output after its reader, such as `head`, has ended; returns the status."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return EXIT_BROKEN_PIPE
 
 
 def _set_environment(options: flags.FlagValues) -> None:
-    """Passes the flags that all programs share to TensorFlow, which is loaded later, and bars."""
+    """Passes the shared flags to TensorFlow, which is loaded later, and to progress bars."""
     if options.quiet:
         os.environ[QUIET] = "1"
     if options.verbose:

@@ -1,6 +1,7 @@
-"""The flags that programs share: the run, its weights and records, and how text is drawn.
+"""The flags that programs share: the run, its weights and records, and sampling.
 
-A run or a data set that no flag names is the only one under `runs/` or `data/`; a line says so.
+Without a flag for the run or data set, programs use the only one under `runs/` or `data/`, and
+print a line that says so.
 """
 
 import os
@@ -37,12 +38,12 @@ CHECKPOINT_HELP = (
 )
 
 
-RUNS, DATA_SETS = "runs", "data"  # where runs and data sets are looked for
-_MAX_LISTED = 10  # of them
+RUNS, DATA_SETS = "runs", "data"  # folders in which runs and data sets are searched
+_MAX_LISTED = 10  # in an error message
 
 
 def define_run_flag(options: flags.FlagValues, *, multiple: bool = False) -> None:
-    """Defines the flag of a run that is read, which `choose_run` chooses; "run" takes its value."""
+    """Defines `--run`, the run to read; `choose_run` sets its default."""
     text = f"Folder of the run, or {DEFAULT}, the model that comes with the package."
     text += f" [default: the only run under {RUNS}/; {DEFAULT} if there is none]"
     define_flag(options, "run", str, None, text, is_path=True, multiple=multiple)
@@ -57,20 +58,20 @@ def define_run_flags(options: flags.FlagValues) -> None:
 
 
 def define_threads_flag(options: flags.FlagValues) -> None:
-    """Defines the flag of the number of threads, which `run_program` passes to TensorFlow."""
+    """Defines `--threads`, which `run_program` passes to TensorFlow."""
     help_text = "Number of threads of each operation on the CPU. [default: the number of cores]"
     define_flag(options, "threads", int, None, help_text, lower_bound=1, section=OUTPUT)
 
 
 def define_checkpoint_flag(options: flags.FlagValues) -> None:
-    """Defines the flag of the checkpoint; `find_checkpoint` finds the one that it names."""
+    """Defines `--checkpoint`, whose value `find_checkpoint` looks up."""
     define_flag(options, "checkpoint", str, None, CHECKPOINT_HELP, is_path=True)
 
 
 def choose_run(options: flags.FlagValues, *, or_saved_model: bool = False) -> None:
-    """Replaces the run that the flags name, or its default, by its folder, and checks that.
+    """Replaces the value of `--run`, or its default, with the folder of the run, and checks it.
 
-    TensorFlow is not loaded.
+    Does not load TensorFlow.
     """
     check_backend()
     is_group = isinstance(options["run"], flags.MultiFlag)
@@ -84,10 +85,10 @@ def choose_run(options: flags.FlagValues, *, or_saved_model: bool = False) -> No
 def open_chosen_run(
     options: flags.FlagValues, run: str | None = None, **others: Any
 ) -> "LanguageModel":
-    """Opens the run that `choose_run` chose, or one of several, with the weights of the flags.
+    """Opens the run that `choose_run` chose, or `run`, with the weights that the flags select.
 
-    TensorFlow is loaded. The other arguments are those of `txl_tf.language_model.open_run`; they
-    come before the flags.
+    Loads TensorFlow. `others` are arguments of `txl_tf.language_model.open_run`, and override the
+    flags.
     """
     from txl_tf.language_model import open_run
 
@@ -97,7 +98,7 @@ def open_chosen_run(
 
 
 def _find_default_run() -> str:
-    """Returns the only run, or the model of the package, and prints it."""
+    """Returns and prints the only run, or the model that comes with the package."""
     found = find_only("run", "run", f"{RUNS}/*/{CONFIG_NAME}")
     reason = f"the model that comes with the package, as there is no run under {RUNS}/"
     say_default("run", found or DEFAULT, f"the only run under {RUNS}/" if found else reason)
@@ -105,7 +106,7 @@ def _find_default_run() -> str:
 
 
 def find_only(flag: str, noun: str, *patterns: str) -> str | None:
-    """Returns the only folder that holds a file of the patterns; `None` if there is none.
+    """Returns the only folder that holds a file matching the patterns; `None` if there is none.
 
     Raises:
         flags.Error: If there are several. The message lists them.
@@ -121,7 +122,7 @@ def find_only(flag: str, noun: str, *patterns: str) -> str | None:
 
 
 def choose_data_set() -> str:
-    """Returns the default of `data_dir`, the only data set, and prints it."""
+    """Returns and prints the default of `data_dir`, which is the only data set."""
     found = find_only_data_set()
     say_default("data_dir", found, f"the only data set under {DATA_SETS}/")
     return found
@@ -131,9 +132,9 @@ def find_only_data_set() -> str:
     """Returns the folder of the only data set.
 
     Raises:
-        flags.Error: If there are several, which are listed, or none.
+        flags.Error: If there are several (the message lists them) or none.
     """
-    places = (f"{DATA_SETS}/*", f"{DATA_SETS}/*/tfrecords")  # and as the release wrote them
+    places = (f"{DATA_SETS}/*", f"{DATA_SETS}/*/tfrecords")  # the second as in the 2019 release
     found = find_only("data_dir", "data set", *(f"{place}/{JSON_NAME}" for place in places))
     if found is None:
         raise flags.Error(
@@ -145,12 +146,12 @@ def find_only_data_set() -> str:
 
 
 def say_default(flag: str, value: str, reason: str) -> None:
-    """Prints the value that a flag has because it was not given."""
+    """Prints the default value of a flag that was not given."""
     print(f"--{flag}={shlex.quote(value)}: {reason}.", file=sys.stderr)
 
 
 def choose_out(options: flags.FlagValues, run: str, name: str) -> str:
-    """Returns the folder of results: that of the flag, or by default one in the run folder."""
+    """Returns the output folder: the value of `--out`, or by default a folder in the run folder."""
     if options.out is None and is_pretrained(run):
         raise flags.Error(f"--out must be given: nothing is written into the package, `{run}`")
     return options.out or os.path.join(run, name)
@@ -188,16 +189,16 @@ def check_source(path: str) -> None:
 
 
 def define_records_flag(options: flags.FlagValues) -> None:
-    """Defines the flag of the records, which `open_run_records` opens."""
+    """Defines `--data_dir`, the records that `open_run_records` opens."""
     help_text = "Folder of the records. [default: the run's]"
     define_flag(options, "data_dir", str, None, help_text, is_path=True)
 
 
 def open_run_records(run: str, data_dir: str | None = None, split: str | None = None) -> Records:
-    """Opens the records that a flag names, or else those in a run's folder or of its training.
+    """Opens the records in `data_dir`, or else those in the run folder or those of its training.
 
-    Of the model of the package they are the only ones. A wrong split is reported before records are
-    asked for.
+    For the model that comes with the package, the default is the only data set. An unknown split is
+    reported before missing records are.
     """
     data_dir = data_dir or find_run_data(run)
     if data_dir is None and split is not None:
@@ -213,7 +214,7 @@ def open_run_records(run: str, data_dir: str | None = None, split: str | None = 
 
 
 def _check_split(split: str) -> None:
-    """Checks a split whose records are not known yet."""
+    """Checks the name of a split before its records are known."""
     from txl_tf.preparation.corpora import SPLITS  # takes time
 
     if split not in SPLITS:
@@ -225,7 +226,7 @@ def _check_split(split: str) -> None:
 
 
 def open_data_set(data_dir: str) -> Records:
-    """Opens a data set; says how to convert one of the 2019 release."""
+    """Opens a data set; for one of the 2019 release, the error says how to convert it."""
     if not is_remote(data_dir) and not holds_records(data_dir):
         for place in (Path(data_dir), Path(data_dir, "tfrecords")):
             if any(place.glob("record_info-*.json")):
@@ -238,25 +239,25 @@ def open_data_set(data_dir: str) -> Records:
 
 
 def define_ema_flag(options: flags.FlagValues) -> None:
-    """Defines the flag that chooses between the weights and their moving average."""
+    """Defines `--use_ema`, which chooses between the weights and their average."""
     help_text = "Use the averaged weights if the checkpoint has them."
     define_flag(options, "use_ema", bool, True, help_text)
 
 
 def define_precision_flag(options: flags.FlagValues) -> None:
-    """Defines the flag of the dtype of the weights."""
+    """Defines `--precision`, the dtype of the weights."""
     help_text = (
-        "Dtype of the kernels and tables: narrower ones take less memory, and less time to "
-        "generate. int8 has a scale for each output; with bfloat16, texts are read in it, too."
+        "Dtype of the kernels and tables. Narrower ones take less memory and generate faster. int8 "
+        "has one scale per output; with bfloat16, texts are also read in bfloat16."
     )
     define_flag(options, "precision", str, "float32", help_text, choices=KERNEL_DTYPES)
 
 
 def define_mask_flag(options: flags.FlagValues) -> None:
-    """Defines the flag that hides the empty memory."""
+    """Defines `--mask_empty_memory`."""
     help_text = (
-        "Hide the empty memory, so that a text sees nothing before its first token. The 2019 "
-        "release attends to its zeros."
+        "Mask the empty memory, so that a text sees nothing before its first token. The 2019 "
+        "release attends to the zeros in it."
     )
     define_flag(options, "mask_empty_memory", bool, True, help_text)
 
@@ -264,18 +265,21 @@ def define_mask_flag(options: flags.FlagValues) -> None:
 def define_candidate_flags(
     options: flags.FlagValues, *, temperature: float = DEFAULT_TEMPERATURE
 ) -> None:
-    """Defines the flags of the temperature and of top-k."""
-    help_text = "Values below 1 favor likely tokens; 0 always takes the most likely one."
+    """Defines `--temperature` and `--top_k`."""
+    help_text = (
+        "Sampling temperature: values below 1 favor likely tokens; 0 always takes the most likely "
+        "one."
+    )
     define_flag(options, "temperature", float, temperature, help_text, lower_bound=0)
     help_text = "Sample from this many of the most likely tokens; 0 for all."
     define_flag(options, "top_k", int, DEFAULT_TOP_K, help_text, lower_bound=0)
 
 
 def define_seed_flags(options: flags.FlagValues, *, samples: int) -> None:
-    """Defines the flags of the first seed and of the number of texts, with this default."""
+    """Defines `--seed`, the first seed, and `--samples`, the number of texts."""
     help_text = "Seed of the random numbers; the same seed gives the same text."
     define_flag(options, "seed", int, 0, help_text, lower_bound=0, upper_bound=MAX_SAMPLING_SEED)
-    help_text = "Number of texts, with ascending seeds from --seed."
+    help_text = "Number of texts; their seeds count up from --seed."
     define_flag(options, "samples", int, samples, help_text, lower_bound=1)
 
 

@@ -1,7 +1,7 @@
-"""The training command: from its flags to a `TrainJob`, and to the evaluation of the run.
+"""The training command: makes a `TrainJob` from the flags, trains, and evaluates the run.
 
-The flags end here: training and evaluation take what they name. TensorFlow is imported after the
-flags have been checked, so that an error in them is reported at once.
+Training and evaluation do not see the flags, only the objects made from them. TensorFlow is
+imported after the flags have been checked, so that an error in them is reported immediately.
 """
 
 import contextlib
@@ -28,10 +28,10 @@ def run(
     make_strategy: Callable[[flags.FlagValues], Any],
     count_replicas: Callable[[flags.FlagValues], int | None] = lambda _: None,
 ) -> None:
-    """Trains and evaluates as the flags say.
+    """Trains and evaluates as the flags specify.
 
-    `make_strategy` returns a strategy of TensorFlow; `count_replicas`, for a dry run, the number
-    of its replicas, or `None` if it is not known.
+    `make_strategy` returns a TensorFlow strategy. For a dry run, `count_replicas` returns its
+    number of replicas, or `None` if it is unknown.
     """
     # 1) Check the flags, and the files that they name, before anything slow.
     check_flags(options)
@@ -41,7 +41,7 @@ def run(
     found = choose_folders(options)
     _check_paths(options)
 
-    # 2) Make the job of them, and open its data.
+    # 2) Make the job from them, and open its data.
     job = make_job(options, found)
     # A TPU is driven by one process, even if TF_CONFIG is set.
     writes = "tpu" in options or is_chief()
@@ -55,7 +55,7 @@ def run(
             print("Nothing to do for this process: the chief evaluates.")
         return
 
-    # 4) Train, or describe the training; then evaluate if the flags say so.
+    # 4) Train, or describe the training; then evaluate if requested.
     locks = writes and not options.dry_run
     with lock_run(job.model_dir) if locks else contextlib.nullcontext():
         from txl_tf.training.dry_run import describe
@@ -93,7 +93,7 @@ def _check_paths(options: flags.FlagValues) -> None:
 
 
 def _set_determinism(job: "TrainJob") -> None:
-    """Restricts TensorFlow to deterministic operations, if the run does so."""
+    """Restricts TensorFlow to deterministic operations, if the run requires it."""
     if job.options.deterministic:
         from txl_tf.training.job import make_deterministic
 
@@ -101,9 +101,9 @@ def _set_determinism(job: "TrainJob") -> None:
 
 
 def _choose_sampler(job: "TrainJob") -> "SamplerMaker | None":
-    """Returns a function that makes the sampler of evaluations in training.
+    """Returns a function that makes the sampler for evaluations during training.
 
-    LSTMs make no samples, as there is no generation for them.
+    Returns `None` for models without a memory of keys and values, which cannot generate.
     """
     if not job.config.model.can_have_memory:
         if is_chief():

@@ -1,7 +1,8 @@
-"""The flags of the training command, and the `TrainJob` that they make.
+"""The flags of the training command, and the `TrainJob` that they describe.
 
-The flags are those of the 2019 release, and additional ones. They change a preset, an older run or
-the defaults; an existing run also states its data and, for a new run, the initial model.
+The flags are those of the 2019 release and additional ones. They override the settings of a preset
+or of an existing run, or the defaults. An existing run also provides its data, and the model of a
+new run that starts from its weights.
 """
 
 import dataclasses
@@ -51,7 +52,7 @@ from txl_tf.runs.folder import (
 if TYPE_CHECKING:
     from txl_tf.training.job import TrainJob
 
-MAX_CPU_REPLICAS = 256  # each needs memory and threads
+MAX_CPU_REPLICAS = 256  # each one needs memory and threads
 _ANY_SIZE = 2**20  # of a vocabulary: the records decide on it
 
 
@@ -67,13 +68,13 @@ def define_flags() -> flags.FlagValues:
     text = "Preset whose settings replace the defaults of the flags."
     define("preset", str, None, text, choices=presets.names())
     text = (
-        "Settings in place of a preset: a config.json, as each run has, or a .toml with some of "
-        "its fields in the sections model, training and evaluation."
+        "Settings in place of a preset: a config.json, such as that of a run, or a .toml file with "
+        "some of its fields in the sections model, training and evaluation."
     )
     define("config", str, None, text, is_path=True)
     text = "Path of the checkpoint whose weights a new run starts from (fine-tuning)."
     define("warm_start_path", str, None, text, is_path=True)
-    text = "Continue a run on other records than it was trained on."
+    text = "Continue a run on different records from those it was trained on."
     define("accept_other_records", bool, False, text, rare=True)
     text = "Print what the command would do and the resources that it would need, and stop."
     define("dry_run", bool, False, text)
@@ -108,7 +109,7 @@ def evaluates(options: flags.FlagValues) -> bool:
 
 
 def check_flags(options: flags.FlagValues) -> None:
-    """Checks that the flags that are in no config do not contradict each other."""
+    """Checks that flags that belong to no config do not contradict each other."""
     if options.config and options.preset:
         raise flags.Error("--config and --preset exclude each other")
     if not options.tie_weight:
@@ -126,10 +127,10 @@ def check_flags(options: flags.FlagValues) -> None:
 
 
 def choose_folders(options: flags.FlagValues) -> StoredRun | None:
-    """Gives `model_dir` and `data_dir` their defaults, and prints those of a new run.
+    """Sets the defaults of `model_dir` and `data_dir`, and prints those of a new run.
 
-    The data of a run are those of its training, or for an imported run those that came with it.
-    Returns what the folder of the run holds; `None` for a new run.
+    By default, a run uses the data it was trained on or, if imported, the data that came with it.
+    Returns the content of the run folder; `None` for a new run.
     """
     model_dir = options.model_dir
     if model_dir is None:
@@ -179,10 +180,10 @@ def read_settings(options: flags.FlagValues) -> presets.Preset | None:
 
 
 def make_job(options: flags.FlagValues, found: StoredRun | None) -> "TrainJob":
-    """Returns what the flags ask for, of a new run or of the one that was found.
+    """Returns the job that the flags describe, for a new run or for the existing run `found`.
 
     Raises:
-        flags.Error: If the flags contradict each other, or the run that they change.
+        flags.Error: If the flags contradict each other or the existing run.
         UserError: If settings, records or a split cannot be read, or there is no run to evaluate.
     """
     preset = read_settings(options)
@@ -221,11 +222,11 @@ def make_config(
     found: RunConfig | None = None,
     start: ModelConfig | None = None,
 ) -> RunConfig:
-    """Returns the config of a run that is trained.
+    """Returns the config of a run to train.
 
-    Flags on the command line come first. Other fields are those of the preset; without one, those
-    of the existing run (`found`), or of the model that a new run starts from; otherwise the
-    defaults, with an evaluation as in training.
+    Flags on the command line take precedence. Other fields come from the preset; without one, from
+    the existing run (`found`) or the model that a new run starts from (`start`); otherwise they
+    have their defaults, and the evaluation uses the settings of training.
     """
     model = _make_model_config(options, records, preset, found.model if found else start)
     base = preset or found
@@ -238,7 +239,7 @@ def make_config(
             f"Received: {options.train_steps}"
         )
     if base:
-        # A preset does not decide what XLA compiles, so it leaves the choice of the run.
+        # A preset does not decide what XLA compiles, so the run keeps its choice.
         jit = (found or base).training.jit
         training = override(dataclasses.replace(base.training, jit=jit), options)
         evaluation = base.evaluation
@@ -254,7 +255,7 @@ def make_config(
 
 
 def _evaluate_as_trained(training: TrainConfig) -> EvalConfig:
-    """Returns the evaluation of a run that has no settings of its own for it."""
+    """Returns the evaluation config of a run that sets none: that of its training."""
     return EvalConfig(
         tgt_len=training.tgt_len,
         reset_at_documents=training.reset_at_documents,
@@ -268,7 +269,7 @@ def _make_model_config(
     preset: presets.Preset | None,
     base: ModelConfig | None,
 ) -> ModelConfig:
-    """Returns the model of a run; `base` has the fields that neither flags nor preset decide."""
+    """Returns the model config of a run; `base` has the fields that no flag or preset sets."""
     n_token = records.n_token
     if preset is None:
         base = base or ModelConfig(n_token=n_token, cutoffs=records.cutoffs)
@@ -299,8 +300,8 @@ def scale_cutoffs(cutoffs: tuple[int, ...], n_old: int, n_new: int) -> tuple[int
 def make_eval_config(options: flags.FlagValues, config: EvalConfig) -> EvalConfig:
     """Returns the config of an evaluation, with the values of the flags on the command line.
 
-    Its flags are named --eval_X. If nothing is trained, --X counts too: the release has one set of
-    flags for both, and its users call it with other values to evaluate.
+    Its flags are named --eval_X. If nothing is trained, --X also applies: the release has only one
+    set of flags, which its users set to other values for an evaluation.
     """
     if not trains(options):
         config = override(config, options, prefix="")
@@ -330,7 +331,7 @@ def make_config_to_evaluate(
 
 
 def find_start(options: flags.FlagValues, records: Records) -> ModelConfig | None:
-    """Returns the config of the model that --warm_start_path is a checkpoint of, if it is known."""
+    """Returns the model config of the checkpoint in --warm_start_path, if it is known."""
     if options.warm_start_path is None:
         return None
     path = options.warm_start_path
