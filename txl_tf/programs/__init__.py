@@ -1,4 +1,4 @@
 """The programs behind `txl`, one file each.
 
-`cli` has their flags and the training command, and `checks` what `check` checks.
+`cli` holds their flags and the training command, and `checks` the checks of `txl check`.
 """

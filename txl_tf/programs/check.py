@@ -1,11 +1,11 @@
-"""Checks the device of this machine: right numbers, exact resuming, all precisions, speed.
+"""Checks the device of this machine: correct numbers, exact resuming, all precisions, speed.
 
 txl check
 txl check --only numbers,resume --json > check.json
 
-It needs no data. It takes two minutes on a CPU, and some more on an accelerator, whose speed it
-measures with larger models. With KERAS_BACKEND=jax it checks what runs on JAX. The status is 1 if
-a check fails.
+It needs no data. It takes two minutes on a CPU, and a few more on an accelerator, whose speed it
+measures with larger models. With KERAS_BACKEND=jax it runs the checks that support JAX. The status
+is 1 if a check fails.
 """
 
 import collections
@@ -42,8 +42,8 @@ class Check(NamedTuple):
     Args:
         run: The function, which returns figures, or raises `CheckFailedError` or `SkippedError`.
         seconds: Its time limit.
-        runs_on_jax: Whether it runs on JAX, too.
-        is_apart: Whether it needs a process of its own, because it divides the device.
+        runs_on_jax: Whether it also runs on JAX.
+        is_apart: Whether it needs a separate process, because it partitions the device.
     """
 
     run: Callable[[], Figures]
@@ -58,7 +58,7 @@ class Check(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of a check."""
+    """The result of a check."""
 
     name: str
     status: str  # PASS, FAIL or SKIPPED
@@ -68,7 +68,7 @@ class Result(NamedTuple):
     details: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the object of the check; a figure that is not finite is text."""
+        """Returns a dict for JSON; figures that are not finite become strings."""
         figures = {
             name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in self.figures.items()
@@ -76,14 +76,14 @@ class Result(NamedTuple):
         return self._replace(figures=figures)._asdict()
 
     def describe(self) -> str:
-        """Returns the line of the check."""
+        """Returns the line to print for the check."""
         figures = ", ".join(f"{name} {_format(value)}" for name, value in self.figures.items())
         text = ": ".join(part for part in (self.message, figures) if part)
         return f"{self.status:<8} {self.name:<16} {text} ({self.seconds:.0f} s)"
 
 
 def _format(value: Any) -> str:
-    """Returns a figure as people read it.
+    """Returns a figure in a readable form.
 
     >>> _format(0.00001234), _format(12345.6), _format("H200")
     ('1.2e-05', '12,346', 'H200')
@@ -128,9 +128,9 @@ def define_flags() -> flags.FlagValues:
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
     names = [check.name for check in CHECKS]
-    text = f"Checks to run, of {', '.join(names)}. [default: all]"
+    text = f"Checks to run, out of {', '.join(names)}. [default: all]"
     define("only", list, [], text)
-    text = "Factor of the time limits of the checks."
+    text = "Factor by which the time limits of the checks are multiplied."
     define("patience", float, 1.0, text, lower_bound=0)
     define("json", bool, False, "Print one JSON object at the end instead of the lines.")
     return options
@@ -158,7 +158,7 @@ def check_device_of_machine(options: flags.FlagValues) -> list[Result]:
 def run_checks(checks: Sequence[Check], patience: float = 1.0) -> Iterator[Result]:
     """Runs checks in another process, one after the other, and yields their results.
 
-    A new process goes on after a check that crashed or exceeded its time limit.
+    After a check crashes or exceeds its time limit, a new process runs the remaining ones.
     """
     waiting = collections.deque(checks)
     while waiting:
@@ -175,7 +175,7 @@ def run_checks(checks: Sequence[Check], patience: float = 1.0) -> Iterator[Resul
 
 @contextlib.contextmanager
 def _start_process(checks: Sequence[Check]) -> Iterator[tuple[Any, Connection, str]]:
-    """Starts a process that runs checks; yields it, its results and the file of its output."""
+    """Starts a process that runs checks; yields it, its results and the path of its output."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     with tempfile.TemporaryDirectory() as folder:
@@ -207,7 +207,7 @@ def _receive(process: Any, receiver: Connection, check: Check, patience: float, 
 
 
 def _kill(process: Any) -> None:
-    """Kills a process and those that it has started."""
+    """Kills a process and all processes that it has started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()  # it may not have its group yet

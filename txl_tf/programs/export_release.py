@@ -34,7 +34,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def export_release(options: flags.FlagValues) -> None:
-    """Writes a checkpoint of a run, and its vocabulary, as a folder of the release."""
+    """Writes a checkpoint of a run, and its vocabulary, as a folder of the 2019 release."""
     choose_run(options)
 
     from txl_tf.models.architecture import check_transformer

@@ -47,16 +47,16 @@ def define_flags() -> flags.FlagValues:
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
     text = (
-        "Folder of a release (with model/), its model folder, a checkpoint, or a folder of Hugging "
-        "Face transformers."
+        "Folder of the 2019 release (with model/), its model folder, a checkpoint, or a model "
+        "folder of Hugging Face transformers."
     )
     define("source", str, None, text, is_path=True)
     text = "Published model to download, instead of --source."
     define("download", str, None, text, choices=PUBLISHED_MODELS)
-    define("raw_dir", str, "pretrained_xl", "Folder of the downloads.", is_path=True)
-    define("out", str, None, "Run folder to make.", required=True, is_path=True)
+    define("raw_dir", str, "pretrained_xl", "Folder for downloads.", is_path=True)
+    define("out", str, None, "Run folder to create.", required=True, is_path=True)
     define("dataset", str, None, "Name of the data set. [default: the name in the source's data/]")
-    text = "Preset of the model. [default: the one with its sizes, if there is one]"
+    text = "Preset of the model. [default: the one with the same sizes, if any]"
     define("preset", str, None, text, choices=presets.names())
     define_second_name(options, "recipe", "preset")
     define("splits", list, ["valid", "test"], "Splits to make records of, if the source has them.")
@@ -69,7 +69,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def import_run(options: flags.FlagValues) -> None:
-    """Writes a run folder from the source, and prints its properties and the next command."""
+    """Imports the source as a run folder, and prints its properties and the next command."""
     if (options.source is None) == (options.download is None):
         raise flags.Error("pass either --source or --download")
     check_new_folder(options.out)  # before reading, which may take minutes
@@ -105,16 +105,16 @@ def import_run(options: flags.FlagValues) -> None:
 
 
 def list_files(name: str) -> tuple[str, ...]:
-    """Returns the paths of the files of a published model in its folder."""
+    """Returns the files of a published model, as paths relative to its folder."""
     checkpoint = PUBLISHED_MODELS[name][1]
     parts = ("checkpoint", f"{checkpoint}.index", f"{checkpoint}.data-00000-of-00001")
     return ("data/cache.pkl", "data/corpus-info.json", *(f"model/{part}" for part in parts))
 
 
 def fetch_model(name: str, raw_dir: Path, *, server: str = SERVER) -> Path:
-    """Downloads a published model to a folder in `raw_dir`, and returns it; old files are kept.
+    """Downloads a published model to a folder in `raw_dir`, which it returns; keeps old files.
 
-    Their SHA-256 has not been published: it is recorded at the first download and compared later.
+    Their SHA-256 is not published: it is recorded at the first download and checked later.
     """
     for path in list_files(name):
         file = raw_dir / name / path
@@ -126,7 +126,7 @@ def fetch_model(name: str, raw_dir: Path, *, server: str = SERVER) -> Path:
 def _make_config(
     options: flags.FlagValues, release: "Release", preset: presets.Preset | None
 ) -> RunConfig:
-    """Returns the config of the run, given by the model, its preset and the flags."""
+    """Returns the config of the run, from the model, its preset and the flags."""
     model = release.model.config
     evaluation = release.evaluation or EvalConfig()
     training = TrainConfig()

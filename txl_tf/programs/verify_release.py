@@ -2,8 +2,8 @@
 
 txl verify_release --source pretrained_xl/tf_wt103
 
-It computes segments with memory twice, with this package's model and with a slow one in plain NumPy
-that reads the checkpoint's variables. It compares all terms, and exits with 1 if they differ.
+It computes segments with memory twice, with the model of this package and with a slow one in plain
+NumPy that reads the checkpoint's variables. It compares all terms, and exits with 1 if they differ.
 """
 
 import dataclasses
@@ -41,20 +41,18 @@ def define_flags() -> flags.FlagValues:
     define = functools.partial(define_flag, options)
     text = "Folder of a release, its folder model/, or a checkpoint such as model/model.ckpt-0."
     define("source", str, None, text, required=True, is_path=True)
-    text = "Folder of a run that was imported from it. [default: import the weights now]"
+    text = "Folder of a run that was imported from the source. [default: import the weights now]"
     define("run", str, None, text, is_path=True)
     define("tgt_len", int, 8, "Segment length T.", lower_bound=1)
     define("mem_len", int, 12, "Memory length M; 0 for no memory.", lower_bound=0)
     define("same_length", bool, None, "Let every query see M + 1 keys. [default: compare both]")
-    text = (
-        "Distances beyond this count as equal to it; -1 for no limit. [default: half of --mem_len "
-    )
+    text = "Clamp larger distances to this value; -1 for no limit. [default: half of --mem_len "
     define("clamp_len", int, None, text + "with --same_length, otherwise -1]")
     return options
 
 
 def verify_release(options: flags.FlagValues) -> bool:
-    """Compares the model with the reference, prints the results, and returns whether they agree."""
+    """Compares the model with the reference, prints the result, and returns whether they agree."""
     spans = list_spans(options)
     check_source(options.source)
     if options.run:
@@ -96,7 +94,7 @@ def verify_release(options: flags.FlagValues) -> bool:
 
 
 def list_spans(options: flags.FlagValues) -> list[AttentionSpan]:
-    """Returns the spans that the flags ask for."""
+    """Returns the attention spans that the flags ask for."""
     spans = []
     for same_length in (False, True) if options.same_length is None else (options.same_length,):
         clamp_len = max(1, options.mem_len // 2) if same_length else -1

@@ -1,1 +1,1 @@
-"""Run folders: config, location of the data, checkpoints."""
+"""Run folders: config, location of the data, and checkpoints."""

@@ -55,7 +55,7 @@ Groups = Mapping[str, Mapping[str, tf.Variable]]
 
 
 class MemoryFileError(UserError):
-    """Files of a memory are missing, belong to another checkpoint or do not hold every lane."""
+    """Files of a memory are missing, belong to another checkpoint, or do not hold every lane."""
 
 
 class Origin(NamedTuple):
@@ -72,8 +72,8 @@ class CheckpointReader:
     """Reads a checkpoint, or a file of its memory, by its path without `.index`.
 
     Raises:
-        UserError: If the address does not answer, or `check_checkpoint_path` refuses the path.
-        Exception: One of `DAMAGE` if it cannot be read. Every method may raise it too.
+        UserError: If the address does not answer, or `check_checkpoint_path` rejects the path.
+        Exception: One of `DAMAGE` if the checkpoint cannot be read; methods may also raise it.
     """
 
     def __init__(self, path: str):
@@ -118,9 +118,9 @@ class CheckpointReader:
         return bool(self._find(CONFIG_GROUP, "has_memory"))
 
     def find_mismatch(self, run_id: str | None) -> str | None:
-        """Describes how the weights differ from a run and from the step in the checkpoint's name.
+        """Describes a mismatch with a run, or with the step in the checkpoint's name.
 
-        Returns `None` if they belong to both.
+        Returns `None` if the checkpoint matches both.
         """
         origin = self.origin
         match = re.fullmatch(rf"{PREFIX}-(\d+)", os.path.basename(self.path))
@@ -149,7 +149,7 @@ class CheckpointReader:
         wanted_fields = json.loads(write_shaping_fields(model.config))
         types = [{"model_type": x.get("model_type")} for x in (fields, wanted_fields)]
         differences = (
-            list_differences(*types)  # the other fields of another type say nothing
+            list_differences(*types)  # fields of different types are not comparable
             or list_differences(fields, wanted_fields)
             or list_differences(found, wanted)
         )
@@ -228,13 +228,13 @@ def read_step(path: str) -> int:
 
 
 def load_weights(model: SegmentModel, path: str, *, use_ema: bool = True) -> bool:
-    """Restores only the weights of a model from a checkpoint, `.../ckpt-STEP`, or safetensors.
+    """Restores only the weights of a model, from a checkpoint `.../ckpt-STEP` or safetensors.
 
-    Returns whether the averaged weights were loaded, which are preferred with `use_ema`.
+    Returns whether averaged weights were loaded; `use_ema` prefers them.
 
     Raises:
-        UserError: If the checkpoint cannot be read, belongs to another model, step or run, or is
-            of the 2019 release.
+        UserError: If the checkpoint cannot be read, belongs to another model, step or run, or comes
+            from the 2019 release.
     """
     if is_weights_file(path):
         read_weights_file(model, path)
@@ -257,8 +257,7 @@ def load_choice(
 ) -> tuple[str, bool]:
     """Restores the weights of a checkpoint of a run, chosen as in `find_checkpoint`.
 
-    A training that goes on may remove the checkpoint before it is read: the choice is then made
-    again.
+    If a training in progress removes the checkpoint before it is read, the choice is repeated.
 
     Returns:
         The path of the checkpoint, and the result of `load_weights`.
@@ -297,7 +296,7 @@ def _find_run(path: str) -> str | None:
 
 
 def _name_whole(path: str) -> str:
-    """Returns, for a message, the newest older checkpoint beside a damaged one that is readable."""
+    """Returns, for a message, the newest readable checkpoint before a damaged one."""
     model_dir = _find_run(path)
     found = list_checkpoints(model_dir) if model_dir else []
     for step, older in reversed(found):
@@ -317,7 +316,7 @@ def name_variables(variables: list[keras.Variable]) -> dict[str, tf.Variable]:
 
 
 def group_variables(model: SegmentModel, optimizer: Any) -> Groups:
-    """Returns the variables of a checkpoint by group and name, each of them once."""
+    """Returns the variables of a checkpoint by group and name, each one once."""
     # An average has the name of its weight, so that it can be restored in its place.
     averages = {
         weight.path.replace("/", "."): average for weight, average in optimizer.averaged_weights
@@ -333,7 +332,7 @@ def group_variables(model: SegmentModel, optimizer: Any) -> Groups:
 def save_weights(model_dir: str, model: SegmentModel, *, step: int, optimizer: Any = None) -> None:
     """Writes a checkpoint of a run without a memory.
 
-    Without an optimizer it holds only weights, of `step` steps of training.
+    Without an optimizer, it holds only the weights after `step` steps of training.
     """
     groups: Groups = {"weights": name_variables(model.weights)}
     if optimizer is not None:
@@ -345,10 +344,10 @@ def save_weights(model_dir: str, model: SegmentModel, *, step: int, optimizer: A
 def write_checkpoint(
     path: str, groups: Groups, config: ModelConfig, origin: Origin, *, n_memory_parts: int = 0
 ) -> None:
-    """Writes groups of variables, after the files of their memory, which other processes write.
+    """Writes groups of variables, after all processes have written the files of their memory.
 
     Raises:
-        UserError: If it cannot be written. Nothing of it is left.
+        UserError: If the checkpoint cannot be written. Its files are removed.
     """
     with _explain_failed_save(path):
         make_folder(os.path.dirname(path))
@@ -376,7 +375,7 @@ def write_memory(
     """Writes the lanes of this process, tensors (rows, ...), beside a checkpoint.
 
     Raises:
-        UserError: If they cannot be written. Nothing of the checkpoint is left.
+        UserError: If they cannot be written. The files of the checkpoint are removed.
     """
     tensors = {
         f"layer_{index}/rows_{first_row}_{first_row + states.shape[0]}": states
@@ -389,7 +388,7 @@ def write_memory(
 
 
 def _wait_for_memory(path: str, n_parts: int) -> None:
-    """Waits until the files of the memory of all processes exist, `PATIENCE` seconds at most."""
+    """Waits until the memory files of all processes exist, `PATIENCE` seconds at most."""
     end = time.monotonic() + PATIENCE
     while True:
         n_found = sum(int(match[2]) == n_parts for match in list_memory_parts(path))
@@ -404,7 +403,7 @@ def _wait_for_memory(path: str, n_parts: int) -> None:
 
 
 def write_tensors(path: str, tensors: Mapping[str, tf.Tensor]) -> None:
-    """Writes tensors or arrays under their names as a tensorflow checkpoint, sorted by name."""
+    """Writes named tensors or arrays as a TensorFlow checkpoint, sorted by name."""
     names = sorted(tensors)
     tf.raw_ops.SaveV2(
         prefix=path,
@@ -434,7 +433,7 @@ def _describe_origin(origin: Origin) -> dict[str, tf.Tensor]:
 
 
 def write_shaping_fields(config: ModelConfig) -> str:
-    """Returns the fields of a config that shape the weights, as JSON."""
+    """Returns the fields of a config that determine the shapes of the weights, as JSON."""
     fields = config.to_json()
     return json.dumps({name: fields[name] for name in fields if name not in SHAPELESS})
 
@@ -444,7 +443,7 @@ def _make_key(group: str, name: str) -> str:
 
 
 def list_parts(path: str) -> list[str]:
-    """Returns the files of a checkpoint, the index first: without it the rest does not count."""
+    """Returns the files of a checkpoint, index first: without it, the others are ignored."""
     folder, name = os.path.split(path)
     parts = [part for part in list_names(folder) if part.startswith(f"{name}.")]
     parts.sort(key=lambda part: part != f"{name}.index")

@@ -1,7 +1,7 @@
 """Lists the checkpoints of a run, and finds the one that a user chose; without TensorFlow.
 
 A checkpoint is the set of files `checkpoints/ckpt-STEP.*` of a run folder. Its `.index` is written
-last, so one that has an index is complete, and no other file lists the checkpoints.
+last, so a checkpoint with an index is complete. No other file lists the checkpoints.
 """
 
 import math
@@ -31,7 +31,7 @@ def list_checkpoints(model_dir: str) -> list[tuple[int, str]]:
 
 
 def check_checkpoint_path(path: str) -> None:
-    """Checks that TensorFlow does not take a path of checkpoints for a glob pattern."""
+    """Checks that TensorFlow will not read the path of a checkpoint as a glob pattern."""
     if re.search(r"[*?\[]", path):
         raise UserError(
             f"`{path}` must not contain *, ? or [: TensorFlow reads them as a pattern in paths of "
@@ -40,12 +40,12 @@ def check_checkpoint_path(path: str) -> None:
 
 
 def _name_needed(path: str) -> str:
-    """Returns the file without which there is no checkpoint at a path."""
+    """Returns the file that must exist if there is a checkpoint at a path."""
     return path if is_weights_file(path) else f"{path}.index"
 
 
 def is_there(path: str) -> bool:
-    """Returns whether there is a complete checkpoint, or a file of weights, at a path."""
+    """Returns whether a path holds a complete checkpoint or is a weights file."""
     return exists(_name_needed(path))
 
 
@@ -63,7 +63,7 @@ def check_exists(path: str) -> None:
 
 
 def is_weights_file(path: str) -> bool:
-    """Returns whether a path is that of a file of weights, and not of a checkpoint."""
+    """Returns whether a path names a weights file instead of a checkpoint."""
     return path.endswith(".safetensors")
 
 
@@ -82,7 +82,7 @@ def find_checkpoint(model_dir: str, choice: str | int | None = None) -> str:
             `None` stands for the newest, and prints a line if an older one was better.
 
     Returns:
-        The path without `.index`; of `model.safetensors` if the folder holds that alone.
+        The path without `.index`, or that of `model.safetensors` if the folder has no checkpoints.
     """
     text = NEWEST if choice is None else str(choice).removesuffix(".index")
     if text not in (NEWEST, BEST) and not text.isdecimal():
@@ -118,7 +118,7 @@ def find_checkpoint(model_dir: str, choice: str | int | None = None) -> str:
 
 
 def find_best(losses: Mapping[int, float]) -> int | None:
-    """Returns the first step with the lowest loss, which is no NaN if another one is none.
+    """Returns the first step with the lowest loss; any number is better than NaN.
 
     >>> find_best({100: float("nan"), 200: 1.5, 300: 1.5})
     200
@@ -130,7 +130,7 @@ def find_best(losses: Mapping[int, float]) -> int | None:
 def _read_losses(model_dir: str) -> dict[int, float]:
     """Returns the loss in nats per token of each step that was evaluated during training.
 
-    If the run changed to another split, it is that of the last evaluation.
+    If the evaluated split changed, only losses on the last one are returned.
     """
     path = os.path.join(model_dir, VALIDATION_NAME)
     return list_losses(path, read_json_lines(path) if exists(path) else [])
@@ -139,7 +139,7 @@ def _read_losses(model_dir: str) -> dict[int, float]:
 def list_losses(path: str, lines: Sequence[Any], split: str | None = None) -> dict[int, float]:
     """Returns the loss in nats per token of each step, given the lines of `validation.jsonl`.
 
-    `split` is the one that counts; `None` for that of the last line.
+    Only evaluations on `split` count; `None` means the split of the last line.
     """
     kinds = (KeyError, TypeError, ValueError)
     with explain_errors(f"`{path}` does not hold evaluations of a run", *kinds):

@@ -61,13 +61,13 @@ EVENTS_NAME = "events"
 RECORDS_NAME = "records"
 EVALUATIONS_NAME = "evaluations.jsonl"
 IMPORT_NAME = "import.json"  # where imported weights come from
-# Fields that may change when a run resumes: they decide no shape of a weight and no data position.
+# Fields that may change when a run resumes: they affect no shape of a weight and no data position.
 _CHANGEABLE = ("train_steps", "jit")
 _INVALID = (KeyError, TypeError, ValueError, UserError)  # raised for JSON of other content
 
 
 class OtherConfigError(UserError):
-    """A run folder holds a run with another config, whose fields `names` differ."""
+    """A run folder holds a run with another config; the fields `names` differ."""
 
     def __init__(self, message: str, names: frozenset[str]):
         super().__init__(message)
@@ -76,7 +76,7 @@ class OtherConfigError(UserError):
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """All settings that determine the numbers of a run.
+    """All settings that determine the results of a run.
 
     Args:
         dataset: The name of the data set.
@@ -85,7 +85,7 @@ class RunConfig:
         evaluation: Lanes, segment and span of the evaluations; may change from call to call.
 
     Raises:
-        UserError: If the model cannot read with the segments and the span of the training or the
+        UserError: If the model does not support the segment length or span of training or
             evaluation.
     """
 
@@ -178,7 +178,7 @@ def read_run_vocabulary(model_dir: str) -> Vocabulary | None:
 
 
 def read_run_options(model_dir: str) -> RunOptions | None:
-    """Returns the options that a run was last trained with; `None` if it has not saved them."""
+    """Returns the options that a run was last trained with; `None` if none are saved."""
     path = os.path.join(model_dir, OPTIONS_NAME)
     if not exists(path):
         return None
@@ -188,13 +188,13 @@ def read_run_options(model_dir: str) -> RunOptions | None:
 
 @dataclasses.dataclass(frozen=True)
 class StoredRun:
-    """What the folder of a run says of it.
+    """The content of a run folder.
 
     Args:
-        config: The settings that determine its numbers.
-        options: When it logs, saves, evaluates and stops; the defaults if it has saved none.
-        data_dir: The folder of the records that it was last trained on, or else of those that came
-            with it; `None` if neither is known.
+        config: The settings that determine its results.
+        options: When it logs, saves, evaluates and stops; the defaults if none are saved.
+        data_dir: The folder of the records that it was last trained on, or of those that came with
+            it; `None` if neither is known.
     """
 
     config: RunConfig
@@ -203,12 +203,12 @@ class StoredRun:
 
 
 def read_run(model_dir: str, *, needs_data: bool = True) -> StoredRun | None:
-    """Reads the folder of a run, which is trained further or evaluated; `None` for a new one.
+    """Reads the folder of a run to continue or evaluate; returns `None` for a new run.
 
-    Without `needs_data`, the place of the records is not looked for.
+    Without `needs_data`, it does not look for the records.
 
     Raises:
-        UserError: If a file of the run is damaged, or its records are gone.
+        UserError: If a file of the run is damaged, or its records no longer exist.
     """
     if not has_run(model_dir):
         return None
@@ -235,7 +235,7 @@ def make_run_id() -> str:
 
 
 def read_run_id(model_dir: str) -> str | None:
-    """Returns the id of a run; `None` if its folder names none, as that of a new run."""
+    """Returns the id of a run; `None` if its folder has none, like that of a new run."""
     path = os.path.join(model_dir, RUN_NAME)
     if not exists(path):
         return None
@@ -249,21 +249,21 @@ def read_run_id(model_dir: str) -> str | None:
 def make_run_folder(
     model_dir: str, config: RunConfig, vocabulary: Vocabulary | None, run_id: str | None = None
 ) -> None:
-    """Creates a run folder if there is none; one that was copied without its id gets one."""
+    """Creates a run folder if there is none; a folder copied without its id gets a new id."""
     make_folder(model_dir)
     if read_run_id(model_dir) is None:
         write_json(os.path.join(model_dir, RUN_NAME), {"run_id": run_id or make_run_id()})
     if not has_run(model_dir):
         path = os.path.join(model_dir, VOCABULARY_NAME)
         if vocabulary is None:
-            remove_file(path)  # left by another run whose folder was never completed
+            remove_file(path)  # left by another run whose folder was not completed
         else:
             write_json(path, vocabulary.to_json())
         write_json(os.path.join(model_dir, CONFIG_NAME), config.to_json())
 
 
 def check_run_folder(model_dir: str, config: RunConfig, vocabulary: Vocabulary) -> RunConfig | None:
-    """Checks that a folder holds no run, or this one, whose config it returns."""
+    """Checks that a folder holds no run or the given one, and returns the config of the latter."""
     if not has_run(model_dir):
         return None
     check_vocabulary(model_dir, vocabulary)
@@ -289,7 +289,7 @@ def check_vocabulary(model_dir: str, vocabulary: Vocabulary) -> None:
 
 
 def name_preparation(folder: str, vocabulary: Vocabulary) -> str:
-    """Returns how to make records with the vocabulary of a run, for messages."""
+    """Returns, for messages, how to make records with the vocabulary of a run."""
     known = shlex.quote(join_path(folder, VOCABULARY_NAME))
     return (
         "To make records with the vocabulary of the run: txl prepare "
@@ -299,10 +299,10 @@ def name_preparation(folder: str, vocabulary: Vocabulary) -> str:
 
 
 def check_config(model_dir: str, config: RunConfig) -> RunConfig:
-    """Returns the run's config, of which only evaluation, number of steps and `jit` may differ.
+    """Returns the run's config; only its evaluation, number of steps and `jit` may differ.
 
     Raises:
-        OtherConfigError: If it has another config. Each difference is named.
+        OtherConfigError: If it has another config. The message names each difference.
     """
     found = read_run_config(model_dir)
     old, new = map(_flatten, (found, config))
@@ -317,7 +317,7 @@ def check_config(model_dir: str, config: RunConfig) -> RunConfig:
 
 
 def _flatten(config: RunConfig) -> dict[str, Any]:
-    model = dataclasses.asdict(config.model)  # all fields, so that those of two types compare
+    model = dataclasses.asdict(config.model)  # all fields, to compare model types
     values = {"dataset": config.dataset, **model, **config.training.to_json()}
     return {name: value for name, value in values.items() if name not in _CHANGEABLE}
 
@@ -336,7 +336,7 @@ def find_other_splits(model_dir: str, records: Records) -> list[str]:
 
 
 def warn_of_other_split(model_dir: str, records: Records, split: str) -> None:
-    """Prints a warning if a split of a run's own records has other tokens than in its training."""
+    """Prints a warning if a split of a run's own records has changed since its training."""
     is_own = os.path.abspath(records.data_dir) == os.path.abspath(name_records(model_dir))
     if is_own and split in find_other_splits(model_dir, records):
         print(
@@ -373,7 +373,7 @@ def _read_data(model_dir: str) -> dict[str, Any]:
 
 
 def find_run_data(model_dir: str) -> str | None:
-    """Returns the folder of a run's data: its own one, or the one that it was trained on."""
+    """Returns the folder of a run's data: the one inside it, or the one it was trained on."""
     own = join_path(model_dir, RECORDS_NAME)
     return own if holds_records(own) else recall_data(model_dir)
 

@@ -30,7 +30,7 @@ def is_hub_address(path: str) -> bool:
 
 
 def fetch_model(address: str) -> str:
-    """Downloads a model, unless the cache of the Hub's library holds it, and returns its folder."""
+    """Downloads a model, unless the cache of `huggingface_hub` holds it, and returns its folder."""
     match = re.fullmatch(r"hf://([\w.-]+/[\w.-]+)(?:@(.+))?", address)
     if not match:
         raise UserError(f"`path` must be hf://user/model or hf://user/model@REVISION: {address}")
@@ -59,7 +59,7 @@ def import_hub() -> Any:
 
 @contextlib.contextmanager
 def explain_hub(address: str) -> Iterator[None]:
-    """Re-raises the errors of the Hub's library as a `UserError` of one line."""
+    """Re-raises errors of `huggingface_hub` as a `UserError` of one line."""
     from huggingface_hub import errors
 
     try:

@@ -1,4 +1,4 @@
-"""The lock of a run folder, which lets one process at a time train in it."""
+"""The lock of a run folder, which lets only one process at a time train in it."""
 
 import contextlib
 import fcntl
@@ -19,8 +19,9 @@ def lock_run(model_dir: str) -> Iterator[None]:
     """Holds the lock of a run folder.
 
     The operating system locks the file `lock` and releases it when the process ends, however it
-    ends; the file by itself means nothing. A missing folder is created, and removed at the end if
-    it is empty. Remote storage, such as gs://, has no such locks: nothing is done there.
+    ends; the existence of the file means nothing. A missing folder is created, and removed at the
+    end if it is empty. Remote storage, such as gs://, has no such locks, so nothing is locked
+    there.
 
     Raises:
         UserError: If another process holds the lock. The message names it.
@@ -52,7 +53,7 @@ def _open_locked(path: Path, model_dir: str) -> TextIO:
     except BlockingIOError as error:
         file.seek(0)
         with file:
-            holder = file.read() or "another process"  # which has not written yet
+            holder = file.read() or "another process"  # which has not written its name yet
         raise UserError(
             f"`{model_dir}` is in use: {holder} trains in it. Wait until it ends, or choose "
             "another --model_dir"

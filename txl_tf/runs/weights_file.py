@@ -1,4 +1,4 @@
-"""Weights of a model in a file of safetensors, without TensorFlow."""
+"""Weights of a model in a safetensors file, without TensorFlow."""
 
 import os
 import shlex
@@ -17,12 +17,12 @@ from txl_tf.data.files import access_path
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.models.segment_model import SegmentModel
 
-WEIGHTS_FORMAT = "txl_tf"  # under the key `format`, by which readers of other libraries know files
+WEIGHTS_FORMAT = "txl_tf"  # under the key `format`, by which other libraries recognize files
 
 
 @contextmanager
 def open_weights(path: str) -> Iterator[Any]:
-    """Opens a file of weights; a `UserError` tells if it cannot be read."""
+    """Opens a weights file; raises `UserError` if it cannot be read."""
     with (
         explain_errors(f"`{path}` cannot be read", safetensors.SafetensorError, OSError),
         safetensors.safe_open(path, framework="numpy") as file,
@@ -38,7 +38,7 @@ def name_weights(variables: Sequence[keras.Variable]) -> dict[str, keras.Variabl
 
 
 def read_weights_file(model: SegmentModel, path: str) -> None:
-    """Restores the weights of a model from a file of safetensors.
+    """Restores the weights of a model from a safetensors file.
 
     Raises:
         UserError: If it cannot be read, or holds the weights of another model or library.
@@ -78,6 +78,6 @@ def write_weights_file(
 
 
 def join_some(differences: list[str]) -> str:
-    """Returns the first three of some differences, and the number of the others."""
+    """Returns the first three differences, and the number of the others."""
     more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
     return "; ".join(differences[:3]) + more

@@ -1,1 +1,1 @@
-"""What `txl check` checks: each function `check_*` returns figures, or raises an error."""
+"""The checks of `txl check`: each function `check_*` returns figures, or raises an error."""

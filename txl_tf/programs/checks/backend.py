@@ -16,7 +16,7 @@ SPEED_SECONDS = 8.0  # of a measurement on an accelerator
 
 
 class CheckFailedError(Exception):
-    """What was expected does not hold; the message says what was found instead."""
+    """A check failed; the message says what was found."""
 
     def __init__(self, message: str, figures: Figures):
         super().__init__(message)
@@ -24,11 +24,11 @@ class CheckFailedError(Exception):
 
 
 class SkippedError(Exception):
-    """A check that cannot run here; the message says why."""
+    """A check cannot run here; the message says why."""
 
 
 def require(holds: bool, message: str, figures: Figures) -> None:
-    """Ends a check that does not hold; NaN never does."""
+    """Raises `CheckFailedError` unless `holds`."""
     if not holds:
         raise CheckFailedError(message, figures)
 
@@ -62,7 +62,7 @@ def has_gpu() -> bool:
 
 @contextlib.contextmanager
 def full_float32() -> Iterator[None]:
-    """Multiplies float32 without TF32."""
+    """Disables TF32 in products of float32."""
     if is_jax():
         import jax
 
@@ -80,7 +80,7 @@ def full_float32() -> Iterator[None]:
 
 
 def time_call(call: Callable[[], object]) -> float:
-    """Returns the median seconds of a call, which is compiled before."""
+    """Returns the median duration of a call in seconds, after a first call that compiles it."""
     call()
     durations: list[float] = []
     while sum(durations) < (SPEED_SECONDS if has_accelerator() else 1.0) or len(durations) < 3:
@@ -91,7 +91,7 @@ def time_call(call: Callable[[], object]) -> float:
 
 
 def measure_peak(dtype: str) -> float:
-    """Returns the FLOP/s of a large product."""
+    """Returns the speed of a large matrix product in FLOP/s."""
     size = 8192 if has_accelerator() else 1024
     matrix = np.random.default_rng(0).normal(size=(size, size)).astype(np.float32)
     if is_jax():
@@ -108,7 +108,7 @@ def measure_peak(dtype: str) -> float:
 
 
 def measure_bandwidth() -> float:
-    """Returns the bytes/s, read and written, of a copy of a large array."""
+    """Returns the speed of copying a large array, in bytes read and written per second."""
     import keras
 
     array = keras.ops.ones(2**28 if has_accelerator() else 2**24)

@@ -1,4 +1,4 @@
-"""Whether products, terms, gradients and the memory are right."""
+"""Whether products, terms, gradients and the memory are correct."""
 
 import collections
 import dataclasses
@@ -34,7 +34,7 @@ BYTES = ModelConfig(
 )
 WORDS = dataclasses.replace(BYTES, cutoffs=(10, 30), div_val=2, untie_r=True)
 SPANS = (AttentionSpan(12), AttentionSpan(12, same_length=True, clamp_len=6))
-MOST_NATS = 2e-5  # between float32 results of a loss that are computed in different ways
+MOST_NATS = 2e-5  # between losses in float32 that are computed in different ways
 TF32_TOLERANCE = 5e-3  # it rounds the factors of a product to 10 bits, 5e-4
 FLOAT32_TOLERANCE = 2e-6  # of a product of 512 terms, as a norm
 GRADIENT_TOLERANCE = 1e-5  # along a random direction, relative to the norm
@@ -63,7 +63,7 @@ def check_device() -> Figures:
 
 
 def check_products() -> Figures:
-    """Products have the precision that was asked for; the speed of a large one and of a copy."""
+    """Products have the requested precision; measures the speed of a large one and of a copy."""
     rng = np.random.default_rng(0)
     left, right = rng.normal(size=(2, 512, 512)).astype(np.float32)
     exact = left.astype(np.float64) @ right
@@ -87,13 +87,13 @@ def check_products() -> Figures:
 
 
 def check_numbers() -> Figures:
-    """All terms of the model and all gradients, beside those of the 2019 code in float64."""
+    """All terms and gradients of the model agree with those of the 2019 code in float64."""
     with full_float32():
         return _compare_numbers(tolerance=None)
 
 
 def check_tf32() -> Figures:
-    """The same with TF32, as float32 is multiplied by default on a GPU."""
+    """The same with TF32, which GPUs use by default in products of float32."""
     if not has_gpu():
         raise SkippedError("only GPUs have TF32")
     return _compare_numbers(tolerance=TF32_TOLERANCE)
@@ -102,7 +102,8 @@ def check_tf32() -> Figures:
 def check_memory() -> Figures:
     """Segments with memory have the losses of one pass over the whole text.
 
-    With `same_length`, each token sees as many before it, be they in its segment or in the memory.
+    With `same_length`, each token sees the same number of tokens before it, whether in its segment
+    or in the memory.
     """
     from txl_tf import CausalLM, Segments, TransformerXL
 
@@ -125,7 +126,7 @@ def check_memory() -> Figures:
 
 
 def _compare_numbers(tolerance: float | None) -> Figures:
-    """Compares a model of bytes and one of words in bins with the reference in NumPy.
+    """Compares a byte model and a word model with bins with the NumPy reference.
 
     With `tolerance=None`, each term must agree within the rounding of float32.
     """
@@ -155,10 +156,10 @@ def _compare_numbers(tolerance: float | None) -> Figures:
 
 
 def _compare_gradients(model: Any) -> Iterator[tuple[str, float]]:
-    """Yields the error of the gradient of each weight, relative to its norm.
+    """Yields the error of the gradient of each weight, relative to the norm of the gradient.
 
-    The compiled gradient is compared along a random direction with the difference quotient of the
-    reference, in the second segment, whose memory is that of the first.
+    Along a random direction, the compiled gradient is compared with a difference quotient of the
+    reference. The segment is the second one, whose memory comes from the first.
     """
     from txl_tf.lab.verify import reference
     from txl_tf.release.names import SCOPE, list_entries
@@ -230,7 +231,7 @@ def _read_variables(model: Any) -> dict[str, np.ndarray]:
 
 
 def _count(names: Any) -> str:
-    """Returns names with their numbers.
+    """Returns the distinct names with their counts.
 
     >>> _count(["CPU", "NVIDIA H100", "NVIDIA H100"])
     '1 x CPU, 2 x NVIDIA H100'

@@ -1,4 +1,4 @@
-"""The speed of training and generation, beside that of a large product and of a copy."""
+"""The speed of training and generation, relative to a large matrix product and a copy."""
 
 import dataclasses
 import math
@@ -53,7 +53,7 @@ def check_speed_generation() -> Figures:
     model = preset.model
     keys_and_values = 2 * model.n_layer * evaluation.mem_len * model.n_head * model.d_head
     n_bytes = 4 * (model.count_parameters() + keys_and_values)
-    # A copy reads and writes each byte, and a token only reads them.
+    # A copy reads and writes each byte; generating a token only reads it.
     share = speed * n_bytes / measure_bandwidth()
     return {
         "preset": _choose_preset("enwik8_base"),
@@ -88,11 +88,11 @@ def _measure_training(name: str) -> Figures:
 
 
 def count_flops(model: ModelConfig, training: TrainConfig, segments: np.ndarray) -> float:
-    """Returns about how many operations the products of a training step take.
+    """Returns the approximate number of FLOPs in the products of a training step.
 
-    They are three times those of the forward pass: the matrices of the layers for each token, the
-    keys and values of the memory, three products of attention, and the bins of the softmax that
-    the tokens reach.
+    This is three times that of the forward pass: the matrices of the layers for each token, the
+    keys and values of the memory, three products of attention, and the bins of the softmax that the
+    tokens need.
     """
     n_tokens = training.train_batch_size * training.tgt_len
     width, d_heads = model.d_model, model.n_head * model.d_head
@@ -147,7 +147,7 @@ def _time_fit(
             lm.train_on_batch(segment[:, :-1], segment[:, 1:])
 
     seconds = time_call(step) / len(segments)
-    stats = jax.devices()[0].memory_stats() or {}  # of a CPU, they are not known
+    stats = jax.devices()[0].memory_stats() or {}  # unknown on a CPU
     peak = stats.get("peak_bytes_in_use")
     return seconds, {"peak GiB": _to_gib(peak)}
 

@@ -1,4 +1,4 @@
-"""Whether training is right: in all precisions and modes, resumed, and on two replicas."""
+"""Whether training is correct: in all precisions and modes, resumed, and on two replicas."""
 
 import dataclasses
 import os
@@ -22,7 +22,7 @@ TRAINING = TrainConfig(
 # The fields of `BYTES` and `TRAINING` that are flags of the resumed run, which has dropout.
 SIZES = ("n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner")
 LENGTHS = ("tgt_len", "mem_len", "train_batch_size", "train_steps")
-PRECISIONS = {"bfloat16": 0.02, "float16": 0.01}  # the most by which the loss differs, relative
+PRECISIONS = {"bfloat16": 0.02, "float16": 0.01}  # largest relative difference of the loss
 
 
 def check_training() -> Figures:
@@ -35,7 +35,7 @@ def check_training() -> Figures:
 
 
 def check_precisions() -> Figures:
-    """Training in bfloat16 and in float16, with its loss scale, beside float32."""
+    """Losses in bfloat16, and in float16 with loss scaling, are close to those in float32."""
     expected = np.mean(_train("float32")[0][-5:])
     figures: Figures = {}
     for precision, most in PRECISIONS.items():
@@ -57,7 +57,7 @@ def check_jit() -> Figures:
 
 
 def check_replicas() -> Figures:
-    """Two replicas, on two parts of one device, make the steps of a single one."""
+    """Two replicas, on two parts of one device, take the same steps as a single one."""
     import tensorflow as tf
 
     kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
@@ -74,9 +74,9 @@ def check_replicas() -> Figures:
 
 
 def check_resume() -> Figures:
-    """A run that continues from its files at step 10 ends at step 20 with the bits of a whole one.
+    """A run resumed from its files at step 10 equals an uninterrupted one at step 20, bit for bit.
 
-    On TensorFlow another process continues it.
+    On TensorFlow, another process resumes it.
     """
     if is_jax():
         differing = _resume_by_fit()
@@ -91,7 +91,7 @@ def check_resume() -> Figures:
 
 
 def _resume_by_program(*more: str) -> list[str]:
-    """Returns the names of the variables that differ after `txl train` was continued."""
+    """Returns the names of the variables that differ after `txl train` resumed a run."""
     import tensorflow as tf
 
     from txl_tf.data import write_records
@@ -109,7 +109,7 @@ def _resume_by_program(*more: str) -> list[str]:
         _run_program("train", f"--run={whole}", *arguments, *more)
         shutil.copytree(whole, killed)
         checkpoints = os.path.join(killed, "checkpoints")
-        for name in os.listdir(checkpoints):  # as a run that was killed after step 10
+        for name in os.listdir(checkpoints):  # like a run that was killed after step 10
             if "ckpt-20" in name:
                 os.remove(os.path.join(checkpoints, name))
         _run_program("train", f"--run={killed}")
@@ -127,7 +127,7 @@ def _resume_by_program(*more: str) -> list[str]:
 
 
 def _run_program(*arguments: str) -> None:
-    """Runs a program of the package in a process of its own."""
+    """Runs a program of the package in a separate process."""
     command = [sys.executable, "-m", "txl_tf", *arguments, "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -137,7 +137,7 @@ def _run_program(*arguments: str) -> None:
 
 
 def _resume_by_fit() -> list[str]:
-    """Returns the names of the weights that differ after a file was loaded and `fit` went on."""
+    """Returns the names of the weights that differ after `fit` resumed from a saved file."""
     import keras
 
     from txl_tf import CausalLM, Segments
@@ -172,7 +172,7 @@ def _make_pattern() -> np.ndarray:
 def _train(
     precision: str, *, jit: str = "auto", devices: Sequence[str] = ()
 ) -> tuple[list[float], int]:
-    """Trains 20 steps in two calls; returns their losses, and how often the second was compiled."""
+    """Trains 20 steps in two calls; returns the losses, and the compilations of the second call."""
     training = dataclasses.replace(TRAINING, precision=precision, jit=jit)
     ids = _make_pattern()[: 4 * 16 * 20].reshape(4, 20, 16).transpose(1, 0, 2)
     following = _make_pattern()[1:].reshape(4, 20, 16).transpose(1, 0, 2)
@@ -188,7 +188,7 @@ def _train(
 
 
 def make_trainer(model: ModelConfig, training: TrainConfig, devices: Sequence[str] = ()) -> Any:
-    """Returns the trainer of `txl train`, on the first device or on those that are named."""
+    """Returns the trainer of `txl train`, on the given devices or the first one."""
     import tensorflow as tf
 
     from txl_tf.training.strategy import make_device_strategy

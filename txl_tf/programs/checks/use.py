@@ -1,4 +1,4 @@
-"""Whether evaluation, scoring, generation and SavedModels are those of the layers."""
+"""Whether evaluation, scoring, generation and SavedModels agree with the layers."""
 
 import dataclasses
 import os
@@ -13,9 +13,9 @@ from txl_tf.programs.checks.numbers import MOST_NATS
 
 
 def check_use() -> Figures:
-    """The model that comes with the package: evaluation, scoring, generation and a SavedModel.
+    """With the package's model, evaluation, scoring, generation and a SavedModel equal the layers.
 
-    They read with a cache of keys and values; the layers read all at once, as in training.
+    They use a cache of keys and values; the layers read everything at once, as in training.
     """
     from txl_tf import load
 
@@ -24,7 +24,7 @@ def check_use() -> Figures:
 
 
 def _compare_uses(lm: Any) -> Figures:
-    """Compares what uses of a language model find with its layers."""
+    """Compares the uses of a language model with its layers."""
     import keras
     import tensorflow as tf
 
