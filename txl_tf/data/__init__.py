@@ -1,4 +1,4 @@
-"""Token ids: the vocabulary, the records that store them and the lanes in which they are read."""
+"""Token ids: the vocabulary, the records that store ids, and the lanes in which they are read."""
 
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
 from txl_tf.data.lanes.training_lanes import TrainingLanes

@@ -15,7 +15,7 @@ from txl_tf.errors import UserError, explain, explain_errors
 from txl_tf.progress import Bar
 
 SUMS_FILE = "SHA256SUMS"
-# Some servers refuse the name that Python's clients give themselves, and many call a .tgz file
+# Some servers reject the default names of Python clients, and many declare a .tgz file as
 # gzip-encoded.
 _HEADERS = {"User-Agent": "txl_tf", "Accept-Encoding": "identity"}
 _TIMEOUT = 30  # seconds, to connect and between two packets
@@ -24,7 +24,7 @@ _BLOCK_SIZE = 2**16
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """A file to download; its size and SHA-256 are compared if they are published."""
+    """A file to download; its size and SHA-256 are checked if they are published."""
 
     name: str  # in `raw_dir`
     urls: tuple[str, ...]  # of the mirrors, in the order in which they are tried
@@ -77,7 +77,7 @@ def fetch(file: PublishedFile, raw_dir: Path) -> Path:
 
 
 def _download(file: PublishedFile, raw_dir: Path) -> None:
-    """Downloads a file from the first mirror that has it, and tells what the others lack."""
+    """Downloads a file from the first mirror that works, and reports why earlier ones failed."""
     failures = []
     with (
         explain_errors(f"`{file.name}` could not be downloaded into `{raw_dir}`", OSError),
@@ -121,10 +121,10 @@ def _transfer(url: str, path: Path, file: PublishedFile) -> None:
 
 
 def _explain_cause(error: BaseException) -> str:
-    """Returns the reason of a network error on one line: that of the error below all others."""
+    """Returns the reason for a network error on one line: that of its root cause."""
     while cause := error.__cause__ or (not error.__suppress_context__ and error.__context__):
         error = cause
-    # A server that is not known may have sent it.
+    # The text may come from an untrusted server.
     return "".join(filter(str.isprintable, explain(error)))[:200]
 
 
@@ -151,7 +151,7 @@ def unpack(archive_path: Path, folder: Path) -> None:
                     path.replace(target)
     except UserError:
         raise
-    except Exception as error:  # damaged archives raise what they like
+    except Exception as error:  # damaged archives raise all kinds of errors
         if isinstance(error, tarfile.FilterError):
             reason = f"is not safe to unpack: {error}"
         elif getattr(error, "errno", None) is None:

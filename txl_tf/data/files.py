@@ -13,8 +13,8 @@ from typing import IO, Any
 
 from txl_tf.errors import StorageError, UserError, explain, explain_errors
 
-# When to report that a storage does not answer, and when to give up. TensorFlow itself would try
-# for up to an hour, since it waits two minutes for each of its connections.
+# When to report that a storage does not answer, and when to give up. TensorFlow itself would retry
+# for up to an hour, waiting two minutes for each connection.
 NOTICE_SECONDS, PATIENCE_SECONDS = 5.0, 60.0
 _answered: set[str] = set()  # the storages that have answered, such as "gs://bucket"
 
@@ -95,7 +95,7 @@ def access_path(path: str) -> Iterator[None]:
 
 
 def check_folder(path: str, error: type[UserError] = UserError) -> None:
-    """Checks that a local path is a folder, or that one can be made there; addresses pass."""
+    """Checks that a local path is a folder or that one can be made there; accepts any address."""
     if is_remote(path):
         return
     place = os.path.abspath(path)
@@ -155,7 +155,7 @@ def remove_file(path: str) -> None:
 
 
 def move_file(source: str, path: str) -> None:
-    """Renames a file in its storage; an older file of the new name is replaced."""
+    """Renames a file within its storage, and replaces a file that has the new name."""
     if not is_remote(path):
         os.replace(source, path)
         return
@@ -262,12 +262,12 @@ def read_json_lines(path: str) -> list[Any]:
 
 
 def append_json_line(path: str, content: dict[str, Any]) -> None:
-    """Appends an object to a file of JSON lines, by one write: other processes may append, too."""
+    """Appends an object to a file of JSON lines in one write, as other processes may append too."""
     line, size = json.dumps(content) + "\n", get_size(path)
     if size:
         with open_file(path) as file:
             file.seek(size - 1)
-            if file.read(1) != b"\n":  # the process that wrote it was killed
+            if file.read(1) != b"\n":  # the process that was writing it was killed
                 line = f"\n{line}"
     with access_path(path), open_file(path, "ab") as file:
         file.write(line.encode("utf-8"))

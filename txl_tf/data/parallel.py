@@ -1,4 +1,4 @@
-"""Parallel work whose results come in order."""
+"""Parallel work with results in order."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -14,9 +14,9 @@ def map_ordered(
 ) -> Iterator[Result]:
     """Applies a function to items in threads, and yields the results in the order of the items.
 
-    Only a few items are taken in advance, so memory does not grow with their number; they are read
-    in the calling thread. NumPy and TensorFlow release the lock of the interpreter, so their work
-    runs in parallel. With one thread, the calling thread does all the work.
+    Only a few items are taken in advance, in the calling thread, so memory does not grow with their
+    number. NumPy and TensorFlow release the interpreter lock, so their work runs in parallel. With
+    one thread, the calling thread does all the work.
     """
     if n_threads == 1:
         yield from map(function, items)

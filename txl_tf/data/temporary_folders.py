@@ -59,7 +59,7 @@ def work_aside(folder: Path, prefix: str) -> Iterator[Path]:
 
 
 def _remove_leftovers(folder: Path, prefix: str) -> None:
-    # Not of a machine whose name begins with the name of this one.
+    # Exclude machines whose name begins with the name of this one.
     own = re.compile(re.escape(f"{prefix}{socket.gethostname()}-") + r"(\d+)-[^-]+")
     for path in folder.iterdir():
         match = own.fullmatch(path.name)

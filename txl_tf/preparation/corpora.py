@@ -1,6 +1,6 @@
-"""The public data sets: their files, their symbols and their published counts.
+"""The public data sets: their files, symbols and published counts.
 
-Mirrors and unencrypted connections need not be trusted, because the SHA-256 is compared.
+Mirrors and unencrypted connections need not be trusted, because the SHA-256 is checked.
 """
 
 import re
@@ -35,7 +35,7 @@ def parse_text8(text: bytes) -> bytes:
 
 
 def check_text8(text: bytes) -> bytes:
-    """Returns a text that has only the characters of text8."""
+    """Returns a text after checking that it has only the characters of text8."""
     other = _NOT_TEXT8.search(text)
     if other:
         raise UserError(
@@ -101,8 +101,7 @@ def _publish_wikitext(name: str, *, size: int, sha256: str) -> tuple[PublishedFi
     return (PublishedFile(name, (f"{_SMERITY}/{name}", f"{_METAMIND}/{name}"), size, sha256),)
 
 
-# The order of the ids and the splits counted for it are those of the 2019 release, where it has the
-# corpus.
+# For the corpora of the 2019 release, the order of ids and the splits counted for it are the same.
 CORPORA: dict[str, Corpus] = {
     corpus.name: corpus
     for corpus in (

@@ -1,6 +1,6 @@
-"""What a data set is: its texts, its symbols, and how it is cut into splits.
+"""The definition of a data set: its texts, its symbols, and how it is cut into splits.
 
-A corpus knows its files: `Corpus.locate` finds each of them once, as the sources of the splits.
+A corpus knows its files: `Corpus.locate` finds each of them once, as sources of the splits.
 """
 
 import shlex
@@ -30,7 +30,7 @@ from txl_tf.errors import UserError
 SPLITS = ("train", "valid", "test")
 Splits = Mapping[str, tuple[TextFile, ...]]
 _MAX_SPACE = 2**16  # bytes of white space at an end of a split of text8
-_CUT_BYTES = 2**16  # in which a line must end so that characters are cut there
+_CUT_BYTES = 2**16  # characters are cut at the end of a line if one lies within these
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class Corpus:
-    """What all data sets have; subclasses locate the texts.
+    """The settings that all data sets have; subclasses locate the texts.
 
     In the 2019 code: the branches of `Corpus` for each data set.
     """
@@ -63,27 +63,27 @@ class Corpus:
     name: str  # the value of `--dataset`
     level: Level  # of the vocabulary
     learning: LearningOptions = field(default_factory=LearningOptions)
-    # The splits whose symbols are counted to order the ids; if none are, the symbols are all bytes.
+    # The splits whose symbols are counted to order the ids; if empty, the symbols are all bytes.
     counted: tuple[str, ...] = SPLITS
     vocabulary_file: Path | None = None  # instead of a learned vocabulary
     documents: tuple[str, ...] = ("none",)  # the arguments of `DocumentFinder`
     cutoffs: tuple[int, ...] = ()  # the first ids of the second and later bins
     encoding_errors: EncodingErrors = "strict"
-    # The published numbers of tokens of the splits, of symbols ("vocabulary") and of "training
-    # files", where they are known.
+    # The published numbers of tokens per split, of symbols ("vocabulary") and of "training files",
+    # where known.
     counts: Mapping[str, int] = field(default_factory=dict)
     num_shuffles: int = 0  # how often the documents of each training file are written, shuffled
     seed: int = 0  # of the shuffles
 
     def locate(self, raw_dir: Path) -> Texts | None:
-        """Finds the texts, a public set's in `raw_dir`; `None` if some are not there."""
+        """Finds the texts, for a public set in `raw_dir`; returns `None` if some are missing."""
         raise NotImplementedError
 
     def download(self, raw_dir: Path) -> None:
         """Downloads the texts, if they are published."""
 
     def read_vocabulary(self, texts: Texts) -> Vocabulary | None:
-        """Returns the vocabulary that is given; `None` if it is to be learned."""
+        """Returns the given vocabulary; `None` if it must be learned."""
         if texts.vocabulary_file is None:
             return None if self.counted else Vocabulary("byte", EVERY_BYTE)
         vocabulary = read_vocabulary_file(texts.vocabulary_file, self.level, self.learning)
@@ -101,7 +101,7 @@ class Corpus:
         return vocabulary
 
     def compare_count(self, name: str, found: int) -> str:
-        """Returns how a count differs from the published one of that name; empty if it does not."""
+        """Returns how a count differs from the published one, or an empty string if it does not."""
         published = self.counts.get(name, found)
         if found == published:
             return ""
@@ -136,14 +136,14 @@ class PublicSet(Corpus):
 
     # What to download if `raw_dir` does not hold the files.
     published: tuple[PublishedFile, ...] = ()
-    # The places of the splits' files in `raw_dir`: the first complete layout is used. Each split
-    # has a pattern, or ARCHIVE.zip!MEMBER.
+    # The possible layouts of the splits' files in `raw_dir`; the first complete one is used. Each
+    # split has a pattern, or ARCHIVE.zip!MEMBER.
     layouts: tuple[Mapping[str, str], ...] = ()
     raw: tuple[str, ...] = ()  # the possible places of one file that is cut into splits
     held_out: tuple[int, int] = (5_000_000, 5_000_000)  # its last bytes: valid, then test
     sizes: tuple[int | None, int | None] = (None, None)  # the user's, instead of `held_out`
     is_stripped: bool = False  # whether its splits lose the white space at their ends
-    # Read files of `layouts` that are in a format of the 2019 release, and then all texts.
+    # The first parses files of `layouts` in a format of the 2019 release, the second all texts.
     parse_release: Callable[[bytes], bytes] | None = None
     parse: Callable[[bytes], bytes] | None = None
 
@@ -194,7 +194,7 @@ class PublicSet(Corpus):
         return None
 
     def _cut(self, file: TextFile) -> Splits:
-        """Cuts the raw file into splits: test at the end, valid before it; none that is empty."""
+        """Cuts the raw file into splits, test at the end and valid before it; omits empty ones."""
         size = file.size
         if size is None:
             raise UserError(f"`{file}` must be unpacked first: it is cut into splits")
@@ -232,10 +232,10 @@ def find_raw(raw_dir: Path, pattern: str) -> tuple[TextFile, ...]:
 def hold_out(
     files: tuple[TextFile, ...], fraction: float, level: str
 ) -> dict[str, tuple[TextFile, ...]]:
-    """Cuts a fraction of the bytes from the end of files, at the end of a line: train and valid.
+    """Cuts files into train and valid, which gets a fraction of the bytes at their end.
 
-    At levels "byte" and "char", a text whose next line end is far or is its own end is cut before a
-    character.
+    The cut is at the end of a line or, at levels "byte" and "char", before a character if the next
+    line end is far away or is the end of the text.
     """
     sizes = [file.size for file in files]
     if None in sizes:
@@ -263,7 +263,7 @@ def hold_out(
 
 
 def _find_cut(file: TextFile, place: int, level: str, *, end: int) -> int:
-    """Returns the offset from `place` on to cut a file at; not `end`, if that is possible."""
+    """Returns the offset, at or after `place`, at which to cut a file; if possible, not `end`."""
     rest = replace(file, start=place - 1)
     if level not in CHARACTER_LEVELS:
         end_of_block = place - 1
@@ -297,7 +297,7 @@ def _read(file: TextFile) -> bytes:
 
 
 def _chain(steps: list[Callable[[bytes], bytes]]) -> Callable[[bytes], bytes] | None:
-    """Returns the steps one after the other; `None` if there are none."""
+    """Returns a function that applies the steps in order; `None` if there are none."""
 
     def parse(text: bytes) -> bytes:
         for step in steps:

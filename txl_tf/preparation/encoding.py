@@ -1,4 +1,4 @@
-"""Encoding the text of a split to tokens."""
+"""Encoding the text of a split as tokens."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -17,17 +17,17 @@ from txl_tf.errors import UserError
 from txl_tf.preparation.corpus import Corpus
 from txl_tf.progress import Bar
 
-# A public set whose counts differ from the published ones by less than this share is damaged; if
-# they differ by more, it is an excerpt.
+# If the counts of a public set differ from the published ones by less than this share, it is
+# damaged; if by more, it is an excerpt.
 _NEAR = 0.01
 
 
 @dataclass
 class SplitCounts:
-    """The counts of a split that is encoded."""
+    """The counts of a split while it is encoded."""
 
     n_tokens: int = 0
-    n_repeats: int = 1  # how many times the split repeats its text, each time shuffled
+    n_repeats: int = 1  # how often the split contains its text, each time shuffled
     unknown: Counter[str] = field(default_factory=Counter)  # occurrences of unknown symbols
     literal: Counter[str] = field(default_factory=Counter)  # words spelled like special symbols
 
@@ -64,7 +64,7 @@ def encode_split(
 
 
 def check_split(corpus: Corpus, split: str, vocabulary: Vocabulary, counts: SplitCounts) -> None:
-    """Checks the counts of a split that was encoded, and prints what is worth knowing."""
+    """Checks the counts of an encoded split, and prints notable ones."""
     unknown = counts.unknown
     if unknown and vocabulary.unknown is None:
         examples = ", ".join(f"{symbol!r} ({n:,}x)" for symbol, n in unknown.most_common(3))
@@ -104,9 +104,9 @@ def encode_source(
 ) -> Iterator[TokenChunk]:
     """Yields the tokens of a text; `settle_documents` completes their document boundaries.
 
-    Counts unknown symbols, and words that are spelled like the markers of lines or like symbols in
-    `special`. If the vocabulary has no symbol for unknown ones, chunks with unknown
-    symbols are left out. The number of threads does not affect the result.
+    Counts unknown symbols, and words that are spelled like line markers or symbols in `special`. If
+    the vocabulary has no symbol for unknown ones, chunks with unknown symbols are left out. The
+    number of threads does not affect the result.
 
     In the 2019 code: `encode_file`.
     """
@@ -128,7 +128,7 @@ def encode_source(
 
 
 def settle_documents(chunks: Iterable[TokenChunk]) -> Iterator[TokenChunk]:
-    """Lets each document that has no token in the chunk where it begins begin at the next token."""
+    """Moves the start of a document that has no token in its first chunk to the next token."""
     is_open = False  # whether a document has begun but has no token yet
     for ids, positions in chunks:
         starts = np.unique(np.concatenate([np.zeros(int(is_open), np.int64), positions]))
@@ -155,9 +155,9 @@ def count_literal(text: bytes, special: Iterable[str], *, lower_case: bool) -> C
 def shuffle_documents(
     chunks: Iterable[TokenChunk], *, seed: tuple[int, ...], n_shuffles: int
 ) -> Iterator[TokenChunk]:
-    """Yields all documents of a text in random order, one chunk for each of several orders.
+    """Yields all documents of a text in several random orders, one chunk per order.
 
-    The chunks, of which the first one begins a document, are held in memory together.
+    All chunks are held in memory; the first one must begin a document.
 
     In the 2019 code: `_preprocess`.
     """

@@ -1,4 +1,4 @@
-"""The options of preparation: the content of the command line as one object."""
+"""The options of preparation: the command line as one object."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,13 +14,13 @@ from txl_tf.data.text.vocabulary import LEVELS, Level
 from txl_tf.preparation.corpora import CORPORA, drop_newlines
 from txl_tf.preparation.corpus import SPLITS, Corpus, OwnTexts, PublicSet
 
-TEXT = "text"  # a data set made from the user's own files
+TEXT = "text"  # a data set to make from the user's own files
 RELEASE = "release2019"  # a data set that was made by the 2019 release
 DATASETS = (*CORPORA, TEXT, RELEASE)
 _PUBLIC = {name: corpus for name, corpus in CORPORA.items() if isinstance(corpus, PublicSet)}
 _CUT = {name: corpus for name, corpus in _PUBLIC.items() if corpus.raw}
 
-# The data sets that have these options; all data sets have the others.
+# The data sets that have these options; the other options apply to all data sets.
 DATASETS_OF_OPTION: Mapping[str, tuple[str, ...]] = {
     "raw_dir": (*_PUBLIC, RELEASE),
     "num_workers": (*CORPORA, TEXT),
@@ -33,7 +33,7 @@ DATASETS_OF_OPTION: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("unknown", "lower_case", "line_end", "cutoffs"), (TEXT,)),
     "vocab_file": ("pydoc", TEXT),
 }
-# Options that are not compared: the records list the files themselves, by name and size.
+# Options that are not compared: the records list the files by name and size instead.
 _WITHOUT_EFFECT = ("raw_dir", "vocab_file", "num_workers", *SPLITS)
 
 
@@ -52,9 +52,9 @@ def _define_files(split: str) -> Any:
 @document_fields
 @dataclass(frozen=True)
 class PrepareOptions:
-    """How to prepare a data set. `DATASETS_OF_OPTION` lists options that only some sets have."""
+    """How to prepare a data set. `DATASETS_OF_OPTION` lists options for only some data sets."""
 
-    dataset: str = field(metadata=describe("Data set to make.", choices=DATASETS))
+    dataset: str = field(metadata=describe("Data set to create.", choices=DATASETS))
     data_dir: str = field(
         metadata=describe("Folder to write. [default: data/DATASET]", is_path=True)
     )
@@ -73,7 +73,7 @@ class PrepareOptions:
     encoding_errors: EncodingErrors = field(
         default="strict",
         metadata=describe(
-            "Treatment of bytes that are not UTF-8: as an error, or replaced by U+FFFD.",
+            "Treatment of bytes that are not UTF-8: raise an error, or replace them by U+FFFD.",
             choices=get_args(EncodingErrors),
         ),
     )
@@ -82,7 +82,7 @@ class PrepareOptions:
     test: tuple[str, ...] | None = _define_files("test")
     valid_fraction: float | None = define_field(
         None,
-        "Share of the text of --train that is cut off at its end and becomes valid.",
+        "Share of the text of --train, taken from its end, that becomes valid.",
         kind=float,
     )
     level: Level = field(
@@ -115,8 +115,8 @@ class PrepareOptions:
     )
     cutoffs: tuple[int, ...] | None = define_field(
         None,
-        "First ids of the second and later bins of the adaptive softmax, ascending and below "
-        "the size of the vocabulary; models trained without a preset use them.",
+        "First ids of the second and later bins of the adaptive softmax, ascending and below the "
+        "size of the vocabulary; used by models trained without a preset.",
         kind=list,
     )
     num_workers: int = define_field(

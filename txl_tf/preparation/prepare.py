@@ -1,4 +1,4 @@
-"""Making a data set: from raw files to a vocabulary and records."""
+"""Creating a data set: from raw files to a vocabulary and records."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -22,12 +22,12 @@ _UNKNOWN = ("<unk>", "<UNK>")
 
 
 def prepare(options: PrepareOptions) -> RecordsInfo | None:
-    """Makes a data set; returns `None` if it is already made.
+    """Creates a data set; returns `None` if it already exists.
 
     In the 2019 code: `get_lm_corpus`.
 
     Raises:
-        UserError: If the data set cannot be made, or `options.data_dir` holds a different one.
+        UserError: If the data set cannot be created, or `options.data_dir` holds a different one.
     """
     corpus = options.make_corpus()
     texts = find_texts(corpus, options)
@@ -53,10 +53,10 @@ def prepare(options: PrepareOptions) -> RecordsInfo | None:
 
 
 def find_texts(corpus: Corpus, options: PrepareOptions) -> Texts | None:
-    """Returns the texts of a data set, which are downloaded if necessary.
+    """Returns the texts of a data set, and downloads them if necessary.
 
-    `None` if `options.data_dir` already holds the data set that would be made of them. Raw files
-    that no longer exist are not compared.
+    Returns `None` if `options.data_dir` already holds the data set made from them. Raw files that
+    no longer exist are not compared.
     """
     check_folder(options.data_dir)
     if options.overwrite or not holds_records(options.data_dir):
@@ -68,7 +68,7 @@ def find_texts(corpus: Corpus, options: PrepareOptions) -> Texts | None:
             raise UserError(f"`{options.raw_dir}` does not hold the files of {corpus.name}.")
         return texts
     files = None
-    with contextlib.suppress(UserError, FileNotFoundError):  # texts or a vocabulary that are gone
+    with contextlib.suppress(UserError, FileNotFoundError):  # files that no longer exist
         texts = corpus.locate(options.raw_dir)
         files = texts.describe() if texts else None
     try:
@@ -110,7 +110,7 @@ def learn_vocabulary(corpus: Corpus, texts: Texts, num_workers: int) -> Vocabula
 
 
 def make_vocabulary(corpus: Corpus, fields: Mapping[str, Any]) -> Vocabulary:
-    """Returns the vocabulary with the arguments that were learned."""
+    """Returns the vocabulary with the learned arguments."""
     if not fields["symbols"]:
         raise UserError(f"{corpus.name}: there is no text to learn a vocabulary from.")
     return Vocabulary(corpus.level, **fields)
@@ -121,9 +121,8 @@ def settle_vocabulary(
 ) -> tuple[Vocabulary, tuple[int, ...]]:
     """Returns the vocabulary with its symbol for unknown words, and the cutoffs below its size.
 
-    Differences from the published data set are printed. Its cutoffs are meant for the whole set,
-    and an excerpt of it may have fewer symbols; a cutoff of the user's own that is too large is an
-    error.
+    Prints differences from the published data set. An excerpt of it may have too few symbols for
+    some of its cutoffs, which are then dropped; a user's cutoff that is too large is an error.
     """
     if vocabulary.unknown is None and vocabulary.level == "word":
         names = (name for name in _UNKNOWN if name in vocabulary.symbols)

@@ -1,7 +1,7 @@
 """The `pydoc` corpus: the English documentation that is part of every Python.
 
-Its documents are the docstrings in the sources of the standard library and the language topics of
-`help()`. They need no download, and are the same for the same version of Python.
+Its documents are the docstrings in the standard library and the language topics of `help()`. They
+need no download, and are the same for the same version of Python.
 """
 
 import ast
@@ -38,10 +38,10 @@ _SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclass(frozen=True)
 class StandardLibrary(Corpus):
-    """The documents in the standard library, which are read when they are first needed."""
+    """The documents of the standard library, which are read when they are first needed."""
 
     def locate(self, raw_dir: Path) -> Texts:
-        """Returns the documents of each split, which need no files."""
+        """Returns the documents of each split; they need no files in `raw_dir`."""
         read = functools.cache(read_standard_library)
         sources = {split: Documents((), self.level, split=split, read=read) for split in SPLITS}
         return Texts(sources, self.vocabulary_file)

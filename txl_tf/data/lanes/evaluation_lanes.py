@@ -24,7 +24,7 @@ class Segment(NamedTuple):
             their memory.
         begins: Which rows have read only padding so far, (B,) bool: their memory must be emptied
             before this segment.
-        counts: The number of inputs of each row, (B,) int32; what follows is padding, and not
+        counts: The number of inputs of each row, (B,) int32; the rest is padding, which is not
             stored in the memory. `None` if the memory may store padding.
         sources: The row of the previous segment that each row continues; `None` for the same row.
         uses_memory: Whether the memory is read and written.
@@ -69,11 +69,12 @@ class EvaluationLanes:
     masked. Iteration reads the segments in order; `len` is their number.
 
     With `warm_len` (warm lanes), each lane first reads that many tokens before its own, masked, to
-    fill the memory. A lane with fewer tokens before it begins later, so all lanes stay in step.
+    fill the memory. A lane with fewer tokens before it begins later, so that all lanes stay in
+    step.
 
     With `drop_rest`, the split is cut as the 2019 release cuts it for GPUs: into B lanes of n // B
-    tokens, and the last n % B tokens are left out. Each lane is a separate text, whose first token
-    is not a target.
+    tokens each, without the last n % B tokens. Each lane is a separate text, whose first token is
+    not a target.
 
     In the 2019 code: `batchify` and `get_input_fn`.
 
@@ -89,7 +90,7 @@ class EvaluationLanes:
         split: The tokens.
         n_warm: The number of segments at the beginning that only fill the memory.
         n_targets: The number of targets that count.
-        n_left_out: The number of targets that do not count, without the split's first token.
+        n_left_out: The number of targets that do not count, not including the split's first token.
 
     Raises:
         UserError: If the split or, with `drop_rest`, a lane has fewer than 2 tokens.
@@ -131,7 +132,7 @@ class EvaluationLanes:
 
     @property
     def warm_len(self) -> int:
-        """The number of tokens that a lane reads before those that count, if there are so many."""
+        """The number of tokens that a lane reads before those that count, if there are enough."""
         return self.n_warm * self.tgt_len
 
     def describe(self, noun: str = " lane") -> str:
@@ -172,14 +173,14 @@ class EvaluationLanes:
 
 
 class SlidingWindows(EvaluationLanes):
-    """Segments that are windows of W tokens, each moved on by a stride s from the one before.
+    """Overlapping windows of W tokens as segments; each starts s tokens (the stride) after the last.
 
-    Only the last s targets of a window count, so each has at least W - s + 1 tokens of context; of
-    the first window, all count. So every token except the first is a target exactly once. A stride
-    of 1 gives every target a window of its own (figure 1b of Dai et al. 2019); a stride of W / 2 is
-    the evaluation of models that were trained on the last half of each segment.
+    Only the last s targets of a window count, so each has at least W - s + 1 tokens of context; in
+    the first window, all count. Every token except the first is therefore a target exactly once. A
+    stride of 1 gives every target a window of its own (figure 1b of Dai et al. 2019); a stride of
+    W / 2 is the evaluation of models that were trained on the last half of each segment.
 
-    Its segments are for an evaluator with a memory of 0 tokens.
+    The evaluator that reads these segments must have a memory of 0 tokens.
     """
 
     def __init__(self, split: Tokens, *, n_lanes: int, tgt_len: int, stride: int):

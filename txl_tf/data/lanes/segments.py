@@ -1,4 +1,4 @@
-"""Segments of a text as data for Keras: a `PyDataset`, and a `tf.data.Dataset` made of it."""
+"""Segments of a text as data for Keras: a `PyDataset`, and a `tf.data.Dataset` made from it."""
 
 from typing import Any
 
@@ -18,20 +18,19 @@ LANES = (
 class Segments(keras.utils.PyDataset):
     """The segments of a text in lanes, for `fit` and `evaluate` of a `CausalLM`.
 
-    The text is cut into B lanes of equal length. Batch i has the i-th segment of T tokens of each
-    lane, so row b of a batch continues where row b of the batch before ended, and its memory is
-    that of the text before it. Every token but the first is a target exactly once: the lanes that
-    end early are padded, with a sample weight of 0. An epoch has the same batches each time.
+    The text is cut into B lanes of equal length. Batch i holds the i-th segment of T tokens of each
+    lane, so row b of a batch continues where row b of the previous batch ended, and its memory
+    holds the text before it. Every token except the first is a target exactly once; lanes that end
+    early are padded, with a sample weight of 0. All epochs have the same batches.
 
-    A batch is a function of its index. The batches must stay in this order: `fit` refuses to
-    shuffle them.
+    A batch depends only on its index. Batches must stay in order: `fit` refuses to shuffle them.
 
     Args:
         tokens: The ids, (n,) integers, or a split of records, such as
             `txl_tf.data.open_records("data/text8").split("train")`.
         batch_size: B, the number of lanes.
         tgt_len: T, the tokens in a segment.
-        document_starts: Whether the inputs say where the documents of the split begin, so that no
+        document_starts: Whether the inputs mark where documents of the split begin, so that no
             document sees another one. Inputs are then a dict.
 
     Returns:
@@ -81,7 +80,7 @@ class Segments(keras.utils.PyDataset):
         return ids, segment.targets, segment.mask.astype(np.float32)
 
     def to_dataset(self) -> Any:
-        """Returns the same batches as a `tf.data.Dataset`, with shapes that are known."""
+        """Returns the same batches as a `tf.data.Dataset` with static shapes."""
         import tensorflow as tf
 
         signature = keras.tree.map_structure(
@@ -110,7 +109,7 @@ def _as_tokens(tokens: Any) -> Tokens:
 
 
 def check_batches(x: Any, batch_size: int | None, n_rows: int) -> int | None:
-    """Checks that data have batches of B rows, as far as that can be known before they are read.
+    """Checks that batches have B rows, as far as possible before the data are read.
 
     Returns the `batch_size` for Keras: B with arrays, and `None` with all other data.
     """

@@ -44,7 +44,7 @@ class StoredTokens:
 
 
 def store_tokens(split: Tokens, start: int, stop: int) -> StoredTokens:
-    """Returns the tokens of a split from `start` up to `stop`, or its end."""
+    """Returns the tokens of a split from `start` up to `stop` or the end of the split."""
     stop = min(stop, len(split))
     starts = split.document_starts
     within = starts[(start <= starts) & (starts < stop)]
@@ -55,12 +55,12 @@ class RandomLengths:
     """The segments of random lengths into which every lane of an epoch is cut.
 
     The length of a segment is the integer part of a number from N(tgt_len, std), or from
-    N(tgt_len / 2, std) for a share `half_rate` of the segments; numbers are moved into three
+    N(tgt_len / 2, std) for a share `half_rate` of the segments; numbers are clipped to three
     standard deviations around the mean. The last segment of an epoch ends where the epoch does. All
-    lanes are cut at the same places, and every epoch at others, drawn from the seed.
+    lanes are cut at the same places, and each epoch at different ones, drawn from the seed.
 
-    Which segment a step reads is known after the number of segments in each epoch before it, so
-    these are counted, from the first epoch on, and kept.
+    The segment that a step reads depends on the number of segments in all earlier epochs, so these
+    numbers are counted from the first epoch on, and kept.
 
     References:
         Merity et al. 2017, https://arxiv.org/abs/1708.02182, section 4.1.
@@ -78,7 +78,7 @@ class RandomLengths:
     def locate(self, step: int, n_steps: int) -> Iterator[tuple[int, np.ndarray]]:
         """Yields the epochs of consecutive steps and the bounds of their segments, (n + 1,) int64.
 
-        The bounds are counted in the tokens of a lane: each segment ends where the next one begins.
+        The bounds are positions in a lane: each segment ends where the next one begins.
         """
         stop = step + n_steps
         while step < stop:
@@ -107,7 +107,7 @@ class RandomLengths:
     def _draw_bounds(self, epoch: int) -> np.ndarray:
         """Returns the bounds of the segments of an epoch, from 0 to the length of a lane."""
         if self._latest[0] != epoch:
-            generator = np.random.default_rng([self._seed, epoch, 1])  # not that of the offset
+            generator = np.random.default_rng([self._seed, epoch, 1])  # differs from the offset's
             ends = np.zeros(1, np.int64)
             while ends[-1] < self._lane_len:
                 lengths = self._draw_lengths(generator)
@@ -131,20 +131,20 @@ class TrainingLanes:
 
     Row b of a step continues where row b of the previous step ended, so memory carries over. An
     epoch reads B lanes of Lc = T * ((n - 1) // (B * T)) tokens each, and one token after them. It
-    starts at an offset drawn for the epoch, so the few tokens that fill no segment are different
-    ones in every epoch. Positions are a function of the step: reading can start at any step
-    immediately, and only the step needs to be saved.
+    starts at an offset drawn for the epoch, so the few tokens that fill no segment differ between
+    epochs. Positions depend only on the step: reading can start at any step immediately, and only
+    the step needs to be saved.
 
-    With a schedule, T changes and the text continues over the change. Lc is then computed with the
-    least common multiple of all lengths in place of T, so that an epoch ends with a complete
+    With a schedule, T changes and the text continues across the change. Lc is then computed with
+    the least common multiple of all lengths in place of T, so that an epoch ends with a complete
     segment of any length.
 
-    With extra context, a segment is read after the `extra_len` tokens before it, which other
-    segments have as their own. No lane begins before that many tokens of the split.
+    With extra context, a segment is read together with the `extra_len` tokens before it, which also
+    belong to other segments. No lane begins within the first `extra_len` tokens of the split.
 
-    Segments of random lengths are read with the text behind them, up to the length of the longest,
-    so that all arrays have one shape; `read_lengths` tells how long they are. An epoch then reads
-    Lc = (n - 1) // B tokens of each lane, the last of which may be a short segment.
+    Segments of random lengths are read with the text after them, up to the longest possible length,
+    so that all arrays have the same shape; `read_lengths` returns the actual lengths. An epoch then
+    reads Lc = (n - 1) // B tokens of each lane, and its last segment may be short.
 
     In the 2019 code: `batchify` and `get_input_fn`.
 
@@ -241,7 +241,7 @@ class TrainingLanes:
 
         def read_ids(start: int, stop: int, is_first: bool) -> np.ndarray:
             ids = self._split.read(start, min(stop, len(self._split)))
-            # Zeros behind the end of the split, where no segment is.
+            # Zeros after the end of the split, where there is no segment.
             return np.pad(ids, (0, stop - start - len(ids)))
 
         # Neighboring segments share a token: the last target is the next input.
@@ -264,7 +264,7 @@ class TrainingLanes:
     def read_document_starts(
         self, step: int, n_steps: int = 1, rows: slice = slice(None)
     ) -> np.ndarray:
-        """Tells which inputs do not continue the text that their lane read before; see `read`.
+        """Returns which inputs do not continue the text that their lane read before; see `read`.
 
         Returns:
             (n_steps, rows, extra_len + T) bool: true where a document begins and, without extra
@@ -304,8 +304,8 @@ class TrainingLanes:
     ) -> np.ndarray:
         """Returns the values of the steps' inputs and `n_more` following tokens, (steps, B, ...).
 
-        `read` is called with the ends of a stretch of the split, which has consecutive segments of
-        a lane, and with whether an epoch begins with it.
+        `read` is called with the start and stop of a stretch of the split, which holds consecutive
+        segments of a lane, and whether an epoch begins with it.
         """
         stage = self._find_stage(step, n_steps)
         lanes = range(*rows.indices(self.n_lanes))
@@ -327,7 +327,7 @@ class TrainingLanes:
     def _locate(self, stage: Stage, step: int, n_steps: int) -> Iterator[tuple[int, np.ndarray]]:
         """Yields each epoch of the given steps of a stage, and the bounds of their segments.
 
-        The bounds, (n + 1,) int64, are counted in the tokens of a lane.
+        The bounds, (n + 1,) int64, are positions in a lane.
         """
         if self.random_lengths:
             yield from self.random_lengths.locate(step, n_steps)
@@ -346,7 +346,7 @@ class TrainingLanes:
 
 
 def find_document_starts(split: Tokens, start: int, stop: int) -> np.ndarray:
-    """Tells which tokens from `start` up to `stop` begin a document, (stop - start,) bool."""
+    """Returns which tokens from `start` up to `stop` begin a document, (stop - start,) bool."""
     positions = split.document_starts
     low, high = np.searchsorted(positions, (start, stop))
     is_start = np.zeros(stop - start, bool)

@@ -7,11 +7,11 @@ computed. Records are independent of batch size and segment length:
 `txl_tf.data.lanes.training_lanes` cuts the tokens into batches while reading.
 
 The document boundaries of a split are in a separate file: zlib-compressed little-endian uint64,
-the number of tokens from the beginning of each document to the beginning of the next one, where
-the first number counts from the beginning of the split.
+the distances in tokens between the beginnings of consecutive documents, where the first distance
+counts from the beginning of the split.
 
 A shard's name ends with the beginning of its SHA-256. A new version of a data set therefore never
-reuses the name of an older shard, and becomes current at the moment `records.json` is replaced.
+reuses the name of an older shard, and becomes current when `records.json` is replaced.
 """
 
 import itertools
@@ -166,7 +166,7 @@ class RecordsInfo:
 
 
 def _check_json(info: RecordsInfo, data: Mapping[str, Any]) -> None:
-    """Checks that the numbers and names are possible, and that `data` agrees with itself."""
+    """Checks that the numbers and names are valid, and that `data` is consistent."""
     numbers: list[Any] = [info.tokens_per_record, *info.cutoffs]
     for file in info.iterate_files():
         if PurePath(file.file).name != file.file:
@@ -175,7 +175,7 @@ def _check_json(info: RecordsInfo, data: Mapping[str, Any]) -> None:
     for number in numbers:
         if type(number) is not int or number < 0:
             raise ValueError(f"{number!r} is not a number of tokens or bytes")
-    # The version may be another one, and vocabularies check themselves.
+    # The version may differ, and vocabularies check themselves.
     expected = {**info.to_json(), "created_by": data["created_by"]}
     expected["vocabulary"] = data["vocabulary"]
     for key in sorted({*data, *expected}):
@@ -196,7 +196,7 @@ def count_id_bytes(n_symbols: int) -> int:
 
 
 def pack_ids(ids: np.ndarray, n_bytes: int) -> np.ndarray:
-    """Returns ids, (n,) of integers, in their stored form, (n, n_bytes) uint8."""
+    """Returns ids, (n,) integers, in their stored form, (n, n_bytes) uint8."""
     return ids.astype("<u4").view(np.uint8).reshape(-1, 4)[:, :n_bytes]
 
 

@@ -145,7 +145,7 @@ class Records:
         n_token: The number of symbols; ids are below it.
         cutoffs: The first ids of the second and later bins of the adaptive softmax.
         splits: The names of the splits.
-        made_from: The files and the arguments that the data set was made from.
+        made_from: The files and arguments that the data set was made from.
     """
 
     def __init__(self, data_dir: str, info: RecordsInfo) -> None:
@@ -166,7 +166,7 @@ class Records:
 
     @property
     def checksums(self) -> dict[str, str]:
-        """A checksum of each split: the SHA-256 of those of its files."""
+        """A checksum of each split: the SHA-256 of the checksums of its files."""
         sums = {name: "".join(x.sha256 for x in files) for name, files in self.info.splits.items()}
         for name, documents in self.info.documents.items():
             sums[name] += documents.sha256

@@ -71,8 +71,8 @@ def write_records(
 
     All files are first written to a temporary folder inside `data_dir`, so an interruption or a
     full disk leaves an older data set in `data_dir` unchanged. A killed process leaves its
-    `.writing-*` folder behind, which is never read and which the next call removes. If `data_dir`
-    is remote, the data set is completed in a local folder and then uploaded, `records.json` last.
+    `.writing-*` folder behind, which is never read; the next call removes it. If `data_dir` is
+    remote, the data set is completed in a local folder and then uploaded, `records.json` last.
 
     In the 2019 code: `convert_to_tfrecords`.
 
@@ -81,13 +81,13 @@ def write_records(
             "gs://bucket/folder".
         dataset: The name of the data set.
         vocabulary: The vocabulary.
-        splits: The tokens of each split as chunks in order, which are read one at a time: integer
-            arrays of any length, or `TokenChunk`s, which include document boundaries.
+        splits: The tokens of each split as consecutive chunks, which are read one at a time:
+            integer arrays of any length, or `TokenChunk`s, which include document boundaries.
         cutoffs: The first ids of the second and later bins of the adaptive softmax.
         tokens_per_record: The number of ids in a record.
         tokens_per_shard: The largest number of ids in a shard, rounded down to whole records (but
             at least one).
-        made_from: A description of how the data set was made; anything that JSON can represent.
+        made_from: A description of how the data set was made, which JSON must be able to represent.
         overwrite: Whether to replace an existing data set.
 
     Returns:

@@ -15,8 +15,8 @@ _HIGH_BITS, _CONTINUATION = 0xC0, 0x80
 class CharacterCodec:
     """Encodes bytes, or the characters of UTF-8, by a table of their codes.
 
-    `encode` uses NumPy, so that preparing bytes and characters needs neither the time nor the
-    memory that importing TensorFlow takes. `tokenize` gives the same ids inside a graph.
+    `encode` uses NumPy, so that preparing bytes and characters does not need TensorFlow, whose
+    import takes time and memory. `tokenize` gives the same ids inside a graph.
     """
 
     def __init__(self, codes: Sequence[int], *, is_bytes: bool, unknown_id: int = -1) -> None:
@@ -57,7 +57,7 @@ class CharacterCodec:
         return tf.Variable(ids, trainable=False, name="id_of_code")
 
     def tokenize(self, texts: Tensor, resource: Any) -> Tensor:
-        """See `Codec.tokenize`. TensorFlow alone can load these operations from a SavedModel."""
+        """See `Codec.tokenize`. A SavedModel with these operations needs only TensorFlow."""
         import tensorflow as tf
 
         if self._is_bytes:

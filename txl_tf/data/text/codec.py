@@ -1,4 +1,4 @@
-"""The interface that encodes texts as ids and decodes ids, the same at every level."""
+"""The interface for encoding texts as ids and decoding ids, which is the same at every level."""
 
 from collections import Counter
 from typing import Any, NamedTuple, Protocol
@@ -27,12 +27,12 @@ class Codec(Protocol):
     ) -> Encoded:
         """Encodes a text, which is UTF-8 unless the level is "byte".
 
-        `offsets`, (k,) int64, are ascending byte offsets at which characters begin; at levels
-        "word" and "subword", lines. `begins_line` tells whether the text begins a line.
+        `offsets`, (k,) int64, are ascending byte offsets at which characters begin or, at levels
+        "word" and "subword", lines. `begins_line` is whether the text begins a line.
         """
 
     def decode(self, ids: np.ndarray) -> bytes:
-        """Decodes ids, (n,) integers that are known to be in range."""
+        """Decodes ids, (n,) integers, which must be in range."""
 
     def make_resource(self) -> Any:
         """Returns the lookup resource of `tokenize`, which TensorFlow can save."""

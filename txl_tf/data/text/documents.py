@@ -22,10 +22,10 @@ _TITLE = re.compile(rb" = (?!= )[^\n]*(?<! =) =[ \t\r]*\n")
 class DocumentFinder:
     """Finds the beginnings of documents in the chunks of a text, one chunk after the other.
 
-    The rules: "none", the whole text belongs to one document, which began earlier; "file", each
-    file is a document; "line", each line; "blank_line", the lines between blank lines; "title", a
-    WikiText article with its title; "separator", the lines between lines that equal `separator`.
-    With every rule but "none", each file begins a document.
+    The rule says what a document is. "none": the whole text continues one document; "file": each
+    file; "line": each line; "blank_line": the lines between blank lines; "title": a WikiText
+    article with its title; "separator": the lines between lines that equal `separator`. With every
+    rule except "none", each file begins a document.
     """
 
     def __init__(self, rule: str, separator: str | None = None) -> None:
@@ -53,7 +53,7 @@ class DocumentFinder:
     def find(self, chunk: Chunk) -> np.ndarray:
         """Returns the byte offsets at which documents begin in the next chunk, (k,) int64.
 
-        A document begins where a line begins. The chunks of a text must come in order.
+        A document begins at the beginning of a line. The chunks of a text must come in order.
         """
         if chunk.begins_file:
             self._is_open, self._is_head = False, True

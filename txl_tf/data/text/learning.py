@@ -1,4 +1,4 @@
-"""Learning a vocabulary from texts: counting their symbols and choosing among them."""
+"""Learning a vocabulary from texts: counting their symbols and selecting some of them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -55,7 +55,7 @@ def learn_fields(
     n_threads: int = 1,
     report: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Returns the arguments of a `Vocabulary`, except its level, learned from texts in order.
+    """Returns the arguments of a `Vocabulary`, except its level, learned from ordered texts.
 
     The number of threads does not affect the result. `report` is called with lines for the user.
     """
@@ -80,7 +80,7 @@ def choose_fields(
 ) -> dict[str, Any]:
     """Chooses the arguments of a `Vocabulary` for counted symbols, in order of first appearance.
 
-    `n_symbols` is the number of symbols that were counted, if `select_candidates` removed some.
+    `n_symbols` is the number of all counted symbols, if `select_candidates` removed some.
     """
     n_counted = len(counts) if n_symbols is None else n_symbols
     space = options.space
@@ -105,10 +105,10 @@ def choose_fields(
 def select_candidates(
     counts: dict[str, tuple[int, tuple[int, int]]], options: LearningOptions
 ) -> dict[str, tuple[int, tuple[int, int]]]:
-    """Leaves out symbols that `choose_fields` would not choose, whatever the others are.
+    """Leaves out symbols that `choose_fields` would not choose, whatever other groups contain.
 
-    The candidates of several groups of symbols are therefore all that must be compared. `counts`
-    has the number of occurrences and the place of the first one, for each symbol.
+    Only the candidates of all groups must then be compared. `counts` holds, for each symbol, the
+    number of occurrences and the place of the first one.
     """
     named = (options.unknown, options.line_start, options.line_end, options.space, " ")
     special = {name for name in (*options.special, *named) if name is not None and name in counts}
@@ -124,7 +124,7 @@ def select_candidates(
 
 
 def choose_symbols(counts: dict[str, int], options: LearningOptions) -> list[str]:
-    """Orders counted symbols and leaves out rare ones.
+    """Orders counted symbols, and leaves out rare ones.
 
     The special symbols come first; then `unknown`, if it does not occur; then the others by
     descending count, those with equal counts in order of first appearance.
@@ -159,7 +159,7 @@ def choose_symbols(counts: dict[str, int], options: LearningOptions) -> list[str
 def count_symbols(
     level: str, texts: Iterable[bytes], *, lower_case: bool = False, n_threads: int = 1
 ) -> dict[str, int]:
-    """Counts the symbols of texts above level "subword", in order of first appearance.
+    """Counts the bytes, characters or words of texts, in order of first appearance.
 
     In the 2019 code: `count_file` and `count_sents`.
     """

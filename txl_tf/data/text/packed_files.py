@@ -1,4 +1,4 @@
-"""Unpacks files as they are read; the first bytes of a file say how it is packed."""
+"""Unpacks files as they are read; the first bytes of a file tell how it is packed."""
 
 import bz2
 import gzip
@@ -41,7 +41,7 @@ _REFUSED = {
 
 
 class _Gzip(gzip.GzipFile):
-    """Ends with a warning where bytes follow that are not of gzip, as the program gzip does."""
+    """Stops with a warning at trailing bytes that are not gzip data, like the program gzip."""
 
     def __init__(self, stored: Any, name: str) -> None:
         super().__init__(fileobj=stored)
@@ -70,13 +70,13 @@ class _Gzip(gzip.GzipFile):
 
 
 def find_packing(stored: Any, name: str) -> str | None:
-    """Returns how a file is packed, as a key of `_READ`; `None` for a text.
+    """Returns how a file is packed, as a key of `_READ`; `None` for plain text.
 
-    `stored` is a file with the method `peek`. Its name decides only where the first bytes are of no
-    packed file: a damaged file is then found when it is unpacked.
+    `stored` is a file with the method `peek`. Its name matters only if the first bytes match no
+    packing; if the file is damaged, unpacking it then raises an error.
 
     Raises:
-        UserError: If the file is an archive, or is packed in a way that is not read.
+        UserError: If the file is an archive, or is packed in an unsupported way.
     """
     ending = os.path.splitext(name)[1]
     if ending in _READ and not stored.peek(1):
@@ -99,7 +99,7 @@ def _identify(stored: Any, name: str) -> str | None:
 
 @contextmanager
 def open_unpacked(stored: Any, name: str, *, is_member: bool = False) -> Iterator[IO[bytes]]:
-    """Yields a stored file, unpacked if it is packed; `is_member` says that it was in a .zip."""
+    """Yields a stored file, unpacked if necessary; `is_member` is whether it is inside a .zip."""
     packing = find_packing(stored, name)
     if packing is None:
         yield stored
@@ -136,7 +136,7 @@ def _begins_tar(head: bytes) -> bool:
 
 
 class Pipe(io.BufferedReader):
-    """A stream that gives its bytes as soon as they arrive."""
+    """A stream that returns bytes as soon as they arrive."""
 
     def read(self, size: int | None = -1) -> bytes:
         """Returns the next bytes, at most `size`; none at the end."""

@@ -25,7 +25,7 @@ FIRST_BYTE = 2
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
 _SPACE_PIECE = "\u2581"  # SentencePiece's escape for a space
-# The largest text to learn from. From a larger one, every second, fourth, ... line is taken.
+# The largest text to learn from. Of a larger one, every second, fourth, ... line is used.
 _SAMPLE_BYTES = 2**25
 
 
@@ -49,7 +49,7 @@ class SubwordCodec:
         return Encoded(encoded.flat_values.numpy(), positions, Counter())
 
     def make_resource(self) -> Any:
-        """See `Codec.make_resource`: the SentencePiece model; a damaged one is a `UserError`."""
+        """See `Codec.make_resource`: the SentencePiece model; a damaged one raises `UserError`."""
         import tensorflow as tf
         import tensorflow_text as tf_text
 
@@ -75,10 +75,10 @@ class SubwordCodec:
 def learn_subwords(
     texts: Iterable[bytes], n_symbols: int, report: Callable[[str], None] = print
 ) -> tuple[tuple[str, ...], str]:
-    """Returns pieces of words, learned by byte-pair encoding, and the SentencePiece model, base64.
+    """Returns pieces of words, learned by byte-pair encoding, and the base64 SentencePiece model.
 
-    The texts consist of whole lines; the same texts give the same pieces. From more than 32 MiB,
-    equally spaced lines are taken, and `report` is called with a line that says so. `n_symbols`
+    The texts consist of whole lines; the same texts give the same pieces. If there are more than 32
+    MiB, equally spaced lines are used, and `report` is called with a line that says so. `n_symbols`
     must be at least 258 plus the number of different characters.
     """
     with require_extra("subword", "learning at level 'subword'"):
@@ -118,8 +118,8 @@ def learn_subwords(
 def sample_lines(texts: Iterable[bytes], n_bytes: int) -> tuple[list[str], int]:
     """Returns equally spaced lines of texts and the stride between them.
 
-    They have at most `n_bytes`, but there is at least one. Lines of white space and NUL are left
-    out.
+    Returns at most `n_bytes` of text, but at least one line. Lines of only white space and NUL are
+    left out.
     """
     # SentencePiece stops at a NUL. It will be encoded as a byte.
     every_line = (line.replace(b"\0", b" ") for text in texts for line in text.split(b"\n"))

@@ -20,8 +20,8 @@ from txl_tf.errors import UserError, convert_encoding, explain_errors
 EncodingErrors = Literal["strict", "replace"]
 CHUNK_BYTES = 2**22
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_HEAD_BYTES = 512  # in which binary data usually have a NUL
-# The text between two places to cut is held in memory, and a small .zip can unpack to any size.
+_HEAD_BYTES = 512  # binary data usually have a NUL in them
+# Text between two possible cuts is held in memory, and a small .zip can unpack to any size.
 _MAX_UNCUT_BYTES = 2**26
 
 
@@ -40,7 +40,7 @@ class TextFile:
 
     @property
     def size(self) -> int | None:
-        """The size of the text in bytes; `None` if it must be read to know."""
+        """The size of the text in bytes; `None` if only reading the text would tell."""
         if self.stop is not None:
             return self.stop - self.start
         if self.member is not None:
@@ -50,7 +50,7 @@ class TextFile:
 
     @property
     def is_packed(self) -> bool:
-        """Whether the text is packed, by itself or in a .zip, by its first bytes."""
+        """Whether the text is packed: it is in a .zip, or its first bytes say so."""
         if self.member is not None:
             return True
         with explain_damage(str(self)), self._open_stored() as stored:
@@ -82,7 +82,7 @@ class TextFile:
         return sum(block.count(b"\n") for block in before.iterate_blocks())
 
     def check(self) -> None:
-        """Raises a `UserError` if the file is an archive, damaged, or packed in another way."""
+        """Raises `UserError` if the file is an archive, damaged, or packed in another way."""
         with explain_damage(str(self)), self._open():
             pass
 
@@ -97,7 +97,7 @@ class TextFile:
 
     @contextmanager
     def _open_stored(self) -> Iterator[Any]:
-        """Opens the file as it is stored, or the member of a .zip; it has a method `peek`."""
+        """Opens the stored file, or the member of a .zip; the result has a method `peek`."""
         with open_file(str(self.path)) as stored:
             if self.member is None:
                 yield stored
@@ -126,7 +126,7 @@ class StandardInput(TextFile):
 
 
 class Chunk(NamedTuple):
-    """A chunk of a text file, whether it begins the file or a line, and its byte offset there."""
+    """A chunk of a text file, whether it begins the file or a line, and its byte offset."""
 
     text: bytes
     begins_file: bool
@@ -142,14 +142,14 @@ class TextSource:
     # Decides where chunks may end: at the end of a line; in long lines before a space or, at levels
     # "byte" and "char", between any two symbols.
     level: str
-    # Bytes that are not UTF-8 are an error, or are replaced by U+FFFD; level "byte" allows all.
+    # Bytes that are not UTF-8 raise an error, or become U+FFFD; level "byte" allows any bytes.
     encoding_errors: EncodingErrors = "strict"
-    # From raw bytes, in chunks that end before a space or at the end of a line, to text.
+    # Converts raw bytes, in chunks that end before a space or at the end of a line, to text.
     parse: Callable[[bytes], bytes] | None = None
 
     @property
     def size(self) -> int | None:
-        """The size of all files in bytes; `None` if they must be read to know."""
+        """The size of all files in bytes; `None` if only reading them would tell."""
         sizes = [file.size for file in self.files]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
@@ -228,7 +228,7 @@ def _is_binary(text: bytes) -> bool:
 
 
 def _advise_on_encoding(text: bytes) -> str:
-    """Returns what to do about a piece of a text that is not UTF-8."""
+    """Returns advice about a piece of a text that is not UTF-8."""
     if text.startswith((b"\xff\xfe", b"\xfe\xff")):
         return f"{convert_encoding('UTF-16')};"
     return "is it a text?" if _is_binary(text) else f"{convert_encoding()};"
@@ -236,7 +236,7 @@ def _advise_on_encoding(text: bytes) -> str:
 
 @functools.cache
 def _warn(line: str) -> None:
-    """Prints a warning, once in a process: a text may be read several times."""
+    """Prints a warning once per process, as a text may be read several times."""
     print(f"warning: {line}", file=sys.stderr)
 
 
@@ -250,8 +250,8 @@ def read_small_text(path: str | Path) -> str:
 def find_files(patterns: Sequence[str]) -> tuple[TextFile, ...]:
     """Returns the files that match patterns, with `*`, `?`, `[...]` and `**` as in a shell.
 
-    The files of each pattern and the members of a .zip are in the order of their names. A file that
-    several patterns match is listed once, and a warning about it is printed.
+    The files of each pattern and the members of a .zip are sorted by name. A file that several
+    patterns match is listed once, with a printed warning.
     """
     paths: dict[str, str] = {}  # paths as given, by absolute path
     repeated: dict[str, None] = {}
@@ -268,9 +268,9 @@ def find_files(patterns: Sequence[str]) -> tuple[TextFile, ...]:
 
 
 def _match_files(pattern: str, *, is_one: bool) -> list[str]:
-    """Returns the paths or addresses of the files that match a pattern; none is an error.
+    """Returns the paths or addresses of the files that match a pattern; at least one must.
 
-    `is_one` says that no other pattern is given.
+    `is_one` is whether no other pattern is given.
     """
     if is_remote(pattern):
         if "**" in pattern:
@@ -288,7 +288,7 @@ def _match_files(pattern: str, *, is_one: bool) -> list[str]:
 
 
 def describe_overlap(split: str, files: Sequence[TextFile], train: Sequence[TextFile]) -> str:
-    """Returns a warning about the files of a split that are training files; empty if none are."""
+    """Returns a warning about files of a split that are also training files, or an empty string."""
     trained = {_identify(file) for file in train}
     shared = [str(file) for file in files if _identify(file) in trained]
     if not shared:
@@ -311,7 +311,7 @@ def _list_some(names: Collection[str]) -> str:
 
 
 def _explain_no_file(pattern: str, found: Sequence[str]) -> str:
-    """Returns the reason why a pattern matches no file, given the paths that it does match."""
+    """Returns why a pattern matches no file, given the paths that it does match."""
     if len(found) != 1 or not os.path.exists(found[0]):
         note = " In a pattern, [ begins a set of characters; write [[] for [."
         return f"no file matches {pattern!r}.{note if '[' in pattern else ''}"
@@ -321,7 +321,7 @@ def _explain_no_file(pattern: str, found: Sequence[str]) -> str:
 
 
 def cut_blocks(blocks: Iterator[bytes], level: str, *, name: str = "the text") -> Iterator[bytes]:
-    """Joins and cuts blocks so that each ends where a text of a level may be cut."""
+    """Joins and cuts blocks so that each one ends where a text of this level may be cut."""
     rest = b""
     for block in blocks:
         # Only the new block is searched, because the rest contains no place to cut.

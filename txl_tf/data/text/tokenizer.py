@@ -8,8 +8,8 @@ from txl_tf.data.text.vocabulary import Vocabulary
 class Tokenizer(tf.Module):
     """Encodes texts in a graph, with the same ids as `Vocabulary.encode`.
 
-    At levels "word" and "subword", tensorflow-text splits the texts, and preparation uses the very
-    same functions. The resources that they need are saved with a SavedModel.
+    At levels "word" and "subword", tensorflow-text splits the texts; preparation uses the same
+    functions. The resources that they need are saved with a SavedModel.
 
     >>> tokenize = Tokenizer(Vocabulary("char", ("_", "e", "s"), space="_")).tokenize
     >>> tokenize(tf.constant(["see es", "", "e"])).to_list()
@@ -49,9 +49,9 @@ class Detokenizer:
             self._texts_after_word = [vocabulary.decode_bytes([word, i])[size:] for i in ids]
 
     def detokenize(self, ids: tf.Tensor, *, before: tf.Tensor) -> tf.Tensor:
-        """Returns the text, () string, that ids, (n,) int32, add after the id `before`, () int32.
+        """Returns the text, () string, of ids, (n,) int32, that follow the id `before`, () int32.
 
-        At level "subword" it may end inside a character.
+        At level "subword", it may end inside a character.
         """
         previous = tf.concat([before[None], ids], axis=0)[:-1]
         texts = tf.where(

@@ -23,7 +23,7 @@ from txl_tf.errors import UserError, explain_errors
 Level = Literal["byte", "char", "word", "subword"]
 CHARACTER_LEVELS = ("byte", "char")  # at which a token is a character
 LEVELS: tuple[str, ...] = get_args(Level)
-EVERY_BYTE = tuple(map(str, range(256)))  # as symbols of level "byte"
+EVERY_BYTE = tuple(map(str, range(256)))  # the symbols of level "byte"
 _NUMBERS = frozenset(EVERY_BYTE)
 _IMPOSSIBLE = re.compile(r"[\ud800-\udfff]|.\0|\0.", re.DOTALL)
 # What may follow a word in a file of words, such as a count or the logarithm of a probability.
@@ -42,7 +42,7 @@ SYMBOL_RULES: dict[str, tuple[str, Callable[[str], bool]]] = {
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The symbols of a text in the order of their ids, and how a text is split into them.
+    """The symbols of a text, ordered by id, and how a text is split into them.
 
     In the 2019 code: `Vocab`.
 
@@ -52,9 +52,9 @@ class Vocabulary:
     >>> vocabulary.decode([2, 1, 1, 0, 1, 2])
     'see es'
 
-    Levels "byte", "char" and "subword" are lossless: `decode` restores the text that `encode` was
-    given, except for `lower_case` and unknown symbols. Level "word" keeps no white space except
-    line breaks, and these only with a `line_end`.
+    Levels "byte", "char" and "subword" are lossless: `decode` restores the text that was encoded,
+    except for `lower_case` and unknown symbols. Level "word" keeps no white space except line
+    breaks, and these only with a `line_end`.
 
     Args:
         level: The kind of symbols. "byte": the decimal number of a byte, such as "10". "char": a
@@ -63,16 +63,16 @@ class Vocabulary:
         symbols: The symbols; the index of a symbol is its id.
         space: At level "char", the symbol for the space (U+0020); text8 uses "_". The character
             "_" itself is then unknown. With `None`, the space is a symbol like any other.
-        unknown: At levels "char" and "word", the symbol for all unknown ones. With `None`, an
-            unknown symbol is an error.
+        unknown: At levels "char" and "word", the symbol that replaces all unknown ones. With
+            `None`, an unknown symbol raises an error.
         lower_case: At levels "word" and "subword", whether texts are converted to lower case.
         line_start: At level "word", the symbol before each line.
         line_end: At level "word", the symbol for a line break.
-        sentencepiece: At level "subword", the SentencePiece model, base64.
+        sentencepiece: At level "subword", the SentencePiece model in base64.
 
     Raises:
-        UserError: If the level is unknown; a symbol is empty, repeated or not allowed at the level;
-            or another argument breaks its rule.
+        UserError: If the level is unknown; a symbol is empty, repeated or not allowed at this
+            level; or another argument is invalid.
     """
 
     level: Level
@@ -112,21 +112,22 @@ class Vocabulary:
 
     @classmethod
     def learn(cls, level: Level, texts: Iterable[str | bytes], **options: Any) -> Self:
-        """Learns a vocabulary from texts; ids are in the order of descending counts.
+        """Learns a vocabulary from texts; ids are ordered by descending count.
 
-        Symbols with equal counts are in the order of their first appearance.
+        Symbols with equal counts are ordered by first appearance.
 
         >>> Vocabulary.learn("word", ["b a b", "c a"]).symbols
         ('b', 'a', 'c')
 
         Args:
             level: "byte", "char", "word" or "subword".
-            texts: The texts, in order; `bytes` are UTF-8 unless the level is "byte". No word
-                continues in the next text, and at level "subword" a text consists of whole lines.
+            texts: The texts, in order; `bytes` are UTF-8 unless the level is "byte". No word may
+                continue in the next text, and at level "subword" a text must consist of whole
+                lines.
             **options: The fields of `txl_tf.data.text.learning.LearningOptions`.
 
         Returns:
-            The vocabulary; without options, of all symbols that occur.
+            The vocabulary; without options, it has all symbols that occur.
 
         Raises:
             ValueError: If an option is not allowed at this level, or `min_count` is not positive.
@@ -203,8 +204,8 @@ class Vocabulary:
             ids: The ids, (n,) of integers.
 
         Returns:
-            The bytes. At level "byte" they are exactly those that were encoded; at the other
-            levels they are UTF-8, but a sequence of subwords may begin or end inside a character.
+            The bytes. At level "byte" they are exactly the encoded ones; at other levels they are
+            UTF-8, but a sequence of subwords may begin or end inside a character.
 
         Raises:
             ValueError: If an id is out of range, or `ids` is not a row of integers.
@@ -240,7 +241,7 @@ class Vocabulary:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Makes a vocabulary from the result of `to_json`.
+        """Creates a vocabulary from the result of `to_json`.
 
         Args:
             data: An object whose keys are arguments of the class; only "level" and "symbols" are
@@ -250,8 +251,7 @@ class Vocabulary:
             The vocabulary.
 
         Raises:
-            ValueError: If a required key is missing, a key is unknown, or a value breaks a rule of
-                the class.
+            ValueError: If a required key is missing, a key is unknown, or a value is invalid.
         """
         known = {field.name for field in fields(cls)}
         if not {"level", "symbols"} <= set(data) <= known:
@@ -294,9 +294,9 @@ class Vocabulary:
 
 
 def choose_prefix(vocabulary: Vocabulary) -> str:
-    """Returns the text before a text that has no context: a line break, a space, or nothing.
+    """Returns the text to put before a text without context: a line break, a space, or nothing.
 
-    It is the first of these that the vocabulary knows.
+    The result is the first of these that the vocabulary knows.
     """
     for prefix in ("\n", " "):
         encoded = vocabulary.codec.encode(prefix.encode("utf-8"))
@@ -333,8 +333,8 @@ def _check_symbols(level: str, symbols: tuple[str, ...]) -> None:
 def read_vocabulary_file(path: Path, level: Level, options: LearningOptions) -> Vocabulary:
     """Reads a vocabulary from a file of the user.
 
-    The file is a .json as in a run folder, or has one word per line in the order of their ids; a
-    number after the word, such as its count, is ignored. Words that no text can hold are refused.
+    The file is a .json as in a run folder, or has one word per line, ordered by id; a number after
+    a word, such as its count, is ignored. Words that no text can contain are rejected.
 
     In the 2019 code: `_build_from_file`.
     """

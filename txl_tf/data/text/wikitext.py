@@ -1,4 +1,4 @@
-"""Tokenizing text as WikiText was, and back."""
+"""Tokenizing text like WikiText, and detokenizing it."""
 
 import functools
 import re
@@ -26,7 +26,7 @@ _JOINS_NEXT = re.compile(r"(?:@[-,.]@|[(\[{$£€#])$")
 
 
 def is_wikitext(symbols: tuple[str, ...]) -> bool:
-    """Returns whether a vocabulary is that of WikiText, by its escapes for hyphens and commas."""
+    """Returns whether a vocabulary is that of WikiText, with its escapes for hyphens and commas."""
     return {"@-@", "@,@"} <= set(symbols)
 
 
@@ -40,26 +40,26 @@ def check_wikitext(vocabulary: Vocabulary) -> None:
 
 
 def tokenize_wikitext(text: str) -> str:
-    r"""Returns an ordinary text as the words of WikiText, separated by spaces.
+    r"""Returns an ordinary text as words of WikiText, separated by spaces.
 
     The words are those of the Moses tokenizer for English, with which WikiText was made: hyphens in
-    words are `@-@`, and commas and points in numbers `@,@` and `@.@`. Each line stays a line; a
-    heading as in Wikipedia's sources, "== Plot ==", becomes "= = Plot = =". A line that has been
-    tokenized stays as it is, but for white space.
+    words become `@-@`, and commas and points in numbers `@,@` and `@.@`. Each line stays a line; a
+    heading as in Wikipedia's sources, "== Plot ==", becomes "= = Plot = =". A line that is already
+    tokenized does not change, except for white space.
 
     >>> tokenize_wikitext("It cost 5,000 dollars (in 1990-91), he didn't say.")  # doctest: +SKIP
     "It cost 5 @,@ 000 dollars ( in 1990 @-@ 91 ) , he didn 't say ."
 
     Raises:
-        UserError: If the package sacremoses is missing.
+        UserError: If the package sacremoses is not installed.
     """
     return "\n".join(map(_make_tokenizer(), text.split("\n")))
 
 
 def tokenize_wikitext_bytes(text: bytes) -> bytes:
-    """Returns the result of `tokenize_wikitext` for UTF-8, whose errors are left in place.
+    """Returns the result of `tokenize_wikitext` for UTF-8; invalid bytes are kept.
 
-    A space at the beginning stays, because a long line may have been cut before it.
+    A space at the beginning is kept, because a long line may have been cut before it.
     """
     words = tokenize_wikitext(text.decode("utf-8", errors="surrogateescape"))
     if text.startswith(b" "):
@@ -97,12 +97,12 @@ def _make_tokenizer() -> Callable[[str], str]:
 
 
 def detokenize_wikitext(text: str, *, keep_headings: bool = False) -> str:
-    """Returns a WikiText text in ordinary spelling, as the paper shows samples (appendix E).
+    """Returns a WikiText text in ordinary spelling, like the paper's samples (appendix E).
 
-    The tokenizer loses information, which is guessed: within a line, quotation marks open and
-    close in turns, and a line that begins with = is a heading. Nothing depends on words that
-    follow, so the result for a beginning of the text, up to the end of a word, is a beginning of
-    the result for the text. Spaces at the end of the text are left out.
+    The tokenizer loses information, which must be guessed: within a line, quotation marks
+    alternately open and close, and a line that begins with = is a heading. Nothing depends on later
+    words: the result for the first words of a text is the beginning of the result for the whole
+    text. Spaces at the end of the text are left out.
 
     >>> detokenize_wikitext("It cost 5 @,@ 000 dollars ( in 1990 @-@ 91 ) , he said .")
     'It cost 5,000 dollars (in 1990-91), he said.'
@@ -111,7 +111,7 @@ def detokenize_wikitext(text: str, *, keep_headings: bool = False) -> str:
 
     Args:
         text: The text.
-        keep_headings: Whether to leave headings as they are, which the paper does.
+        keep_headings: Whether to leave headings unchanged, as in the paper.
     """
     return "".join(stream_wikitext([text], keep_headings=keep_headings))
 
@@ -119,14 +119,14 @@ def detokenize_wikitext(text: str, *, keep_headings: bool = False) -> str:
 def detokenize_continuation(context: str, text: str, *, keep_headings: bool = False) -> str:
     """Returns the text after a context in ordinary spelling.
 
-    It completes the detokenized context: both together are what `detokenize_wikitext` returns for
-    `context + text`. If no white space stands where the two meet, a space is added there: the
-    context ends with a whole word, and the text begins with another.
+    It continues the detokenized context: together, they equal the result of `detokenize_wikitext`
+    for `context + text`. If there is no white space between the two, a space is added: the context
+    must end with a whole word, and the text must begin with another.
 
     >>> detokenize_continuation('He said , " it cost 5 @,@', '000 dollars " .')
     '000 dollars".'
     """
-    # True also if one of them is empty, because an empty string is in every string.
+    # Also true if one of them is empty, because an empty string is in every string.
     are_apart = context[-1:] in " \n" or text[:1] in " \n"
     whole = f"{context}{'' if are_apart else ' '}{text}"
     before, readable = (
@@ -136,7 +136,7 @@ def detokenize_continuation(context: str, text: str, *, keep_headings: bool = Fa
 
 
 def stream_wikitext(chunks: Iterable[str], *, keep_headings: bool = False) -> Iterator[str]:
-    """Yields the result of `detokenize_wikitext` for a text in chunks that are cut anywhere.
+    """Yields the result of `detokenize_wikitext` for a text in chunks, which may be cut anywhere.
 
     A word is held back until white space ends it, and spaces until the next word.
     """
@@ -148,7 +148,7 @@ def stream_wikitext(chunks: Iterable[str], *, keep_headings: bool = False) -> It
 
 
 class _Detokenizer:
-    """Spells a text word by word. What a word depends on stands before it in its line."""
+    """Detokenizes a text word by word; each word depends only on those before it in its line."""
 
     def __init__(self, keep_headings: bool):
         self._keep_headings = keep_headings
@@ -159,7 +159,7 @@ class _Detokenizer:
         self._joins_next = self._is_quoted = self._is_heading = False
 
     def spell(self, token: str) -> str:
-        r"""Returns what the text gains by a token: a word, a space, "\n" or nothing."""
+        r"""Returns what a token adds to the text: a word, a space, "\n" or nothing."""
         if token in ("", " "):
             self._space += token
             return ""
@@ -174,7 +174,7 @@ class _Detokenizer:
         return ("" if is_joined else space) + _ESCAPE.sub(r"\1", token)
 
     def _join(self, word: str) -> bool:
-        """Adds a word to the line, and returns whether it stands right after the previous one."""
+        """Adds a word to the line; returns whether it joins the previous one without a space."""
         if not self._previous:
             self._is_heading = word == "="
         is_quote = word == '"'

@@ -1,4 +1,4 @@
-"""Level "word": tensorflow-text splits a text on white space; a table gives the id of each word.
+"""Level "word": tensorflow-text splits a text on white space; a table maps each word to its id.
 
 Preparation and SavedModels use the same functions of tensors. TensorFlow is imported when a text
 is first encoded; decoding does not need it.
@@ -15,8 +15,8 @@ import numpy as np
 
 from txl_tf.data.text.codec import NO_OFFSETS, Encoded, Tensor
 
-# The characters with Unicode's property White_Space, on which tensorflow-text splits. Those named
-# first have more than one byte in UTF-8.
+# The characters with the Unicode property White_Space, on which tensorflow-text splits. Wide ones
+# have more than one byte in UTF-8.
 _WIDE_SPACES = "\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 WHITE_SPACE = re.compile(f"[\t-\r {_WIDE_SPACES}]")
 _NEWLINE = 10
@@ -34,7 +34,7 @@ def split_words(lines: Tensor, *, lower_case: bool = False) -> Tensor:
     if lower_case:
         lines = convert_to_lower_case(lines)
     # tensorflow-text assumes that white space has one byte, and would add the other bytes to the
-    # word before.
+    # previous word.
     is_ascii = tf.reduce_all(tf.strings.length(lines) == tf.strings.length(lines, "UTF8_CHAR"))
     lines = tf.cond(
         is_ascii,
@@ -76,8 +76,8 @@ class WordCodec:
         self, text: bytes, offsets: np.ndarray = NO_OFFSETS, *, begins_line: bool = True
     ) -> Encoded:
         """See `Codec.encode`."""
-        # Tracing the graph takes a quarter of a second. Python then waits for the graph as a whole,
-        # and other threads can run meanwhile.
+        # Tracing the graph takes a quarter of a second. While Python waits for the whole graph,
+        # other threads can run.
         is_long = len(text) > _TRACED_BYTES
         encode = self._encode_in_graph if is_long else self._encode_eagerly
         ids, row_splits, others = (result.numpy() for result in encode(text, begins_line))
@@ -146,7 +146,7 @@ class WordCodec:
     def _split(self, texts: Tensor, begins_line: Tensor | bool) -> tuple[Tensor, Tensor]:
         """Returns the lines, ragged (n, lines), and their words and markers, ragged (lines, words).
 
-        `begins_line` tells whether each text begins a line.
+        `begins_line` is whether each text begins a line.
         """
         import tensorflow as tf
 
