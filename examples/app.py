@@ -62,7 +62,7 @@ iframe.page {
 
 
 def find_sample(lm: "LanguageModel", max_tokens: int) -> tuple[str, str]:
-    """Returns a prompt and a text to begin with: of the run's held-out text, if it has any."""
+    """Returns the initial prompt and text, from the run's held-out text if it has any."""
     if lm.run is None or is_pretrained(lm.run) or lm.vocabulary is None:
         return "", ""
     try:
@@ -84,7 +84,7 @@ def end_at_word(text: str) -> str:
 
 
 def report_errors(gr: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function of a tab whose `UserError`s are messages of the page."""
+    """Returns a tab's function that shows `UserError`s as messages on the page."""
 
     @contextlib.contextmanager
     def explain_wrong_input() -> Iterator[None]:
@@ -113,7 +113,7 @@ def clear_error(gr: Any, event: Any, output: Any) -> None:
 
 
 def enable_with_text(component: Any, *buttons: Any, empty: str = "") -> None:
-    """Enables buttons only while a component holds a text, which the browser checks by itself."""
+    """Enables buttons only while a component holds text, which the browser checks by itself."""
     update = f"{{ __type__: 'update', interactive: value !== {empty!r} }}"
     script = f"(value) => Array({len(buttons)}).fill({update})"
     component.change(None, component, list(buttons), js=script)
@@ -126,7 +126,7 @@ def make_page(
 
     Args:
         lm: The language model.
-        views: What the tabs show.
+        views: The content of the tabs.
         prompt: The prompt that the page begins with.
         sample: The text that the page begins with.
         max_tokens: As in `ModelViews`.
@@ -270,7 +270,7 @@ def launch_page(gr: Any, page: "gradio.Blocks", host: str, port: int | None) -> 
     """Starts a server that sends nothing to anyone else, and returns the address of the page."""
     page.queue(default_concurrency_limit=MAX_AT_ONCE, max_size=MAX_WAITING)
     fonts = {
-        name: [gr.themes.Font(font) for font in stack]  # those of the reader: none is loaded
+        name: [gr.themes.Font(font) for font in stack]  # the reader's own: none is loaded
         for name, stack in (
             ("font", ("system-ui", "sans-serif")),
             ("font_mono", ("ui-monospace", "monospace")),
@@ -297,7 +297,7 @@ def launch_page(gr: Any, page: "gradio.Blocks", host: str, port: int | None) -> 
 
 
 def check_address(host: str, port: int | None) -> None:
-    """Checks that a server can listen at an address.
+    """Checks that a server can listen on an address.
 
     Raises:
         UserError: If it cannot.
@@ -319,11 +319,11 @@ def define_flags() -> flags.FlagValues:
     define_run_flags(options)
     define_precision_flag(options)
     define_mask_flag(options)
-    text = "Largest number of tokens of a text, and to draw at once."
+    text = "Largest number of tokens in a text, and to generate at once."
     define_flag(options, "max_tokens", int, 2000, text, lower_bound=2, upper_bound=100_000)
-    text = "Address to listen at; 0.0.0.0 lets other machines in."
+    text = "Address to listen on; 0.0.0.0 lets other machines connect."
     define_flag(options, "host", str, "127.0.0.1", text)
-    text = "Port to listen at. [default: the first free one from 7860]"
+    text = "Port to listen on. [default: the first free one from 7860]"
     define_flag(options, "port", int, None, text, lower_bound=1, upper_bound=MAX_PORT)
     return options
 

@@ -22,7 +22,7 @@ DATA_DIR = "data/pydoc"
 
 
 def list_commands(preset: str, model_dir: str) -> list[str]:
-    """Returns the commands of the demo, to be run in the project's folder."""
+    """Returns the commands of the demo, which run in the project's folder."""
     run = f"--data_dir {DATA_DIR} --model_dir {model_dir}"
     return [
         f"python data_prep/make_tfrecords.py --dataset pydoc --data_dir {DATA_DIR}",
@@ -37,7 +37,7 @@ def list_next(preset: str) -> list[tuple[str, str]]:
     """Returns commands that follow the demo, each with its purpose."""
     run = f"--run runs/{preset}"
     return [
-        (f"txl generate {run} --interactive", "type, and it goes on"),
+        (f"txl generate {run} --interactive", "type, and the model continues"),
         (f"txl score {run} README.md", "how likely is a text?"),
         (f"txl attention {run}", "what does it look at?"),
         (

@@ -1,11 +1,11 @@
-"""Trains on several devices, each with a part of every layer, by the JAX backend of Keras.
+"""Trains on several devices, each with a part of every layer, with the JAX backend of Keras.
 
 export KERAS_BACKEND=jax
 XLA_FLAGS=--xla_force_host_platform_device_count=4 python examples/model_parallel.py --model_axis 2
 
-The devices form a grid: along "batch" each has other rows, along "model" each has other heads and
-other columns of the feed-forward layers. `list_axes` says so of the weights, the compiler does the
-rest: losses are those of one device. `--model_axis 1` is data parallel. The text is this file.
+The devices form a grid: along "batch" they have different rows, along "model" different heads and
+columns of the feed-forward layers. `list_axes` declares this for the weights, and the compiler does
+the rest: losses are those of one device. `--model_axis 1` is data parallel. The text is this file.
 """
 
 import os
@@ -29,9 +29,9 @@ BATCH_SIZE, TGT_LEN, MEM_LEN = 8, 32, 32
 
 
 def list_axes(config: ModelConfig, model_axis: int) -> dict[str, tuple[str | None, ...]]:
-    """Returns the axis of the grid over which each axis of a weight is divided, by its path.
+    """Returns, by the path of a weight, the grid axis over which each of its axes is divided.
 
-    The keys are regular expressions, as those of `keras.distribution.LayoutMap`; "." is "/" in a
+    The keys are regular expressions, as in `keras.distribution.LayoutMap`; "." matches "/" in a
     weight's path and "_" in that of its moments. A weight that no key matches is on all devices.
 
     Args:
@@ -40,8 +40,8 @@ def list_axes(config: ModelConfig, model_axis: int) -> dict[str, tuple[str | Non
     """
     biases = (None,) * config.untie_r + ("model", None)
     axes: dict[str, tuple[str | None, ...]] = {
-        # Queries, keys and values lie side by side, so equal parts of their kernel are not heads:
-        # the compiler exchanges products of it.
+        # Queries, keys and values lie side by side, so equal parts of their kernel are not heads,
+        # and the compiler exchanges its products.
         ".*content_bias.*": biases,
         ".*position_bias.*": biases,
         ".*attention.qkv_kernel.*": (None, "model"),
@@ -61,7 +61,7 @@ def list_axes(config: ModelConfig, model_axis: int) -> dict[str, tuple[str | Non
 def make_step(
     model: Any, optimizer: Any, span: AttentionSpan, mesh: Any
 ) -> Callable[[Any, Any], Any]:
-    """Returns a training step, for `jax.jit`, on a mesh of JAX.
+    """Returns a training step, for `jax.jit`, on a JAX mesh.
 
     It takes the state that `make_state` returns and ids (B, T + 1), and returns the new state and
     the mean loss in nats.
@@ -74,8 +74,8 @@ def make_step(
         with keras.StatelessScope(state_mapping=scope):
             return model.nll(hidden, targets)
 
-    # With cutoffs, the loss sorts tokens by bin. Each device shall sort those of its own rows:
-    # otherwise all devices compute the losses of all rows.
+    # With cutoffs, the loss sorts tokens by bin. Each device should sort those of its own rows;
+    # otherwise, all devices compute the losses of all rows.
     rows = jax.sharding.PartitionSpec("batch")
     score_rows = score
     if mesh.shape["batch"] > 1:
@@ -105,13 +105,13 @@ def make_step(
 
 
 def make_state(model: Any, optimizer: Any, memory: Any) -> Any:
-    """Returns what a step changes: weights, the optimizer's variables, seeds and memory."""
+    """Returns the state that a step changes: weights, optimizer variables, seeds and memory."""
     parts = (model.trainable_variables, optimizer.variables, model.non_trainable_variables)
     return (*([variable.value for variable in part] for part in parts), memory)
 
 
 def make_optimizer(model: Any) -> Any:
-    """Returns Adam with clipping, with its variables."""
+    """Returns Adam with gradient clipping, built for the model."""
     import keras
 
     optimizer = keras.optimizers.Adam(2.5e-3, global_clipnorm=0.25)
@@ -123,7 +123,7 @@ def train(options: flags.FlagValues) -> None:
     """Trains some steps and prints their losses.
 
     Raises:
-        UserError: If Keras does not run on JAX, or the devices cannot be divided so.
+        UserError: If Keras does not run on JAX, or the devices cannot be divided that way.
     """
     if os.environ.get("KERAS_BACKEND") != "jax":
         raise UserError("the environment variable KERAS_BACKEND must be jax")

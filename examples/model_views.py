@@ -1,4 +1,4 @@
-"""Views of a model, in HTML, for people who try it: a text that grows, surprisal, attention."""
+"""HTML views of a model, for people who try it: a growing text, surprisal, attention."""
 
 import html
 import itertools
@@ -19,7 +19,7 @@ from txl_tf.lab.text_trace import TextTracer
 from txl_tf.language_model import LanguageModel
 from txl_tf.models.architecture import check_transformer
 
-_SHOW_SECONDS = 0.05  # between two views of a text that is drawn
+_SHOW_SECONDS = 0.05  # between two views of a growing text
 _N_KEYS = 16  # for each head of a page
 _END = object()  # of the pieces of a session, which are `None`
 
@@ -27,13 +27,13 @@ _END = object()  # of the pieces of a session, which are `None`
 class ModelViews:
     """Views of a model for several people, who take turns: 32 tokens, or one page, at a time.
 
-    Wrong input raises a `UserError`, as does a model that is no Transformer-XL, has no vocabulary,
-    or can have no memory.
+    Invalid input raises a `UserError`, as does a model that is not a Transformer-XL, or has no
+    vocabulary or memory.
 
     Args:
         lm: The language model, a Transformer-XL with a vocabulary.
         run: The name of the run, for pages.
-        max_tokens: The largest number of tokens to read, to draw at once, and to show.
+        max_tokens: The largest number of tokens to read, to generate at once, and to show.
         mask_empty_memory: As in `LanguageModel.score`.
     """
 
@@ -61,10 +61,9 @@ class ModelViews:
         top_p: float,
         seed: int,
     ) -> Iterator[tuple[Session, str]]:
-        """Yields a new text and its view, again and again while it is drawn.
+        """Yields a new text and its view, repeatedly while it is generated.
 
-        The sampling is that of `LanguageModel.start`, but a `top_k` of 0 and a `top_p` of 1 stand
-        for all tokens.
+        Samples like `LanguageModel.start`, but a `top_k` of 0 or a `top_p` of 1 means all tokens.
         """
         _check_numbers(length=length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         with self._turn:
@@ -79,7 +78,7 @@ class ModelViews:
         yield from self.continue_text(text, length)
 
     def continue_text(self, text: Session | None, length: int) -> Iterator[tuple[Session, str]]:
-        """Yields a text and its view, again and again while `length` tokens are added."""
+        """Yields a text and its view, repeatedly while `length` tokens are added."""
         if text is None:
             raise UserError("there is no text to continue: start one")
         _check_numbers(length=length)
@@ -103,7 +102,7 @@ class ModelViews:
     def show_attention(self, text: str, layer: int, head: int, token: int) -> str:
         """Returns a frame with the page of a text and the heads of a layer.
 
-        In the page, a head and a token are chosen; the token 0 stands for the last one.
+        In the page, this head and this token are selected; token 0 means the last one.
         """
         _check_numbers(layer=layer, head=head, token=token)
         ids = self._encode(text)
@@ -122,7 +121,7 @@ class ModelViews:
     def _make_frame(
         self, ids: np.ndarray, layer: int | None, choice: tuple[int, Head] | None
     ) -> str:
-        """Returns a frame with a page that watches the heads of a layer, or none."""
+        """Returns a frame with a page that shows the heads of a layer, or none."""
         with self._turn:
             if layer not in self._tracers:  # they keep their graph
                 n_head = 0 if layer is None else self._lm.config.n_head
@@ -169,7 +168,7 @@ class ModelViews:
 
 
 def _check_numbers(**numbers: float | None) -> None:
-    """Raises a `UserError` if a number is missing: a field of a page may be empty."""
+    """Raises a `UserError` if a number is missing, as a field of a page may be empty."""
     for name, number in numbers.items():
         if number is None:
             raise UserError(f"`{name}` must be a number. Received: nothing")
@@ -184,8 +183,8 @@ def _check_range(name: str, number: int, low: int, high: int) -> None:
 def cut_text(text: Session, vocabulary: Vocabulary, max_tokens: int) -> list[tuple[str, str]]:
     """Returns the classes and the texts of the parts of the last `max_tokens` tokens of a session.
 
-    The text is cut where the prompt ends and where the memory begins. A character of several
-    tokens on the cut belongs to the part after it. An unfinished one at the end is left out.
+    The text is cut where the prompt ends and where the memory begins. A character whose tokens lie
+    on both sides of a cut belongs to the part after it. An unfinished one at the end is left out.
     """
     (ids,), first = text.ids, max(0, len(text.ids[0]) - max_tokens)
     n_prompt, memory_start = len(ids) - len(text.added[0]), len(ids) - text.n_in_memory[0]
@@ -202,6 +201,6 @@ def cut_text(text: Session, vocabulary: Vocabulary, max_tokens: int) -> list[tup
 
 
 def _count_common(part: str, text: str) -> int:
-    """Returns the number of characters with which both begin."""
+    """Returns the length of the common beginning."""
     pairs = zip(part, text, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))

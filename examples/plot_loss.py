@@ -1,4 +1,4 @@
-"""Draws the losses of a run: training, validation during training, evaluations.
+"""Plots the losses of a run: training, validation during training, evaluations.
 
 python examples/plot_loss.py --model_dir runs/demo
 """
@@ -87,7 +87,7 @@ def draw_curves(steps: Records, validation: Records, evaluations: Records) -> "F
 
 
 def _describe_kind(record: dict[str, Any]) -> str:
-    """Returns the split, and what sets an evaluation apart from an ordinary one."""
+    """Returns the split, and how an evaluation differs from an ordinary one."""
     dynamic = " (dynamic)" if record.get("dynamic") else ""
     temperature = record.get("evaluation", {}).get("temperature", 1.0)
     hot = f" at temperature {temperature:g}" if temperature != 1 else ""

@@ -20,7 +20,7 @@ from txl_tf.scoring.text_scores import TextTotals
 
 @dataclass(frozen=True)
 class ScoringSettings:
-    """How files are scored."""
+    """Settings for scoring files."""
 
     run: str  # the folder of a run or a SavedModel
     checkpoint: str | None = None
@@ -29,10 +29,10 @@ class ScoringSettings:
     mask_empty_memory: bool = True
     jit: str = "auto"
     batch_size: int = SCORING_BATCH_SIZE
-    by: str = "file"  # what receives a score: "line", "document" or "file"
+    by: str = "file"  # what gets a score: "line", "document" or "file"
     documents: str = "blank_line"  # the rule for where documents begin
-    document_separator: str | None = None  # the line after which one begins, instead of the rule
-    context: str = "text"  # within what memory is carried: "text" or "file"
+    document_separator: str | None = None  # line after which one begins, instead of the rule
+    context: str = "text"  # unit within which memory is carried over: "text" or "file"
     carry_memory: bool = False  # through all files
     prefix: str = ""  # read before each context, with \n for a line break
     per_token: bool = False  # whether the losses of tokens are kept
@@ -41,7 +41,7 @@ class ScoringSettings:
 
     @property
     def needs_whole_files(self) -> bool:
-        """Whether memory is carried through each file."""
+        """Whether the memory is carried through each file."""
         return self.context == "file" or self.by == "file"
 
     def make_finder(self) -> DocumentFinder | None:
@@ -56,7 +56,7 @@ class ScoringSettings:
 
 
 def load_model(settings: ScoringSettings) -> LanguageModel | SavedModelScorer:
-    """Loads the model, which any number of `FileScorer` may share."""
+    """Loads the model, which any number of `FileScorer`s may share."""
     if is_saved_model(settings.run):
         return SavedModelScorer(settings.run, settings.batch_size)
     lm = load(settings.run, checkpoint=settings.checkpoint, precision=settings.precision)
@@ -106,7 +106,7 @@ class FileScorer:
         )
 
     def _make_streams(self, files: Iterable[TextFile]) -> Iterable[Iterable[TextChunk]]:
-        """Returns the streams of texts, through each of which memory is carried."""
+        """Returns the streams of texts; the memory is carried through each stream."""
 
         def read_files() -> Iterator[Iterator[TextChunk]]:
             for file in files:

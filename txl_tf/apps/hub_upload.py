@@ -31,29 +31,29 @@ def push_to_hub(
     license: str | None = None,  # noqa: A002  the Hub's name
     language: str | None = None,
 ) -> str:
-    """Uploads a model to the Hugging Face Hub, from where `txl_tf.load` loads it.
+    """Uploads a model to the Hugging Face Hub, from which `txl_tf.load` can load it.
 
     The repository holds the weights as safetensors, the config, the vocabulary and a model card
     with the evaluations of these weights that the run folder records.
 
     Args:
         lm: The model.
-        name: The name of the repository, "user/model"; it is made if it is missing.
-        private: Whether a new repository is private; `None` for the default of the user.
+        name: The name of the repository, "user/model"; it is created if it is missing.
+        private: Whether a new repository is private; `None` for the user's default.
         token: The token of a user; `None` for that of `hf auth login`.
         revision: The branch, which must exist; `None` for the main one.
         message: The message of the commit.
-        license: An identifier of the Hub for the card, such as "apache-2.0".
-        language: A code for the card, such as "en".
+        license: The license in the card, as an identifier of the Hub such as "apache-2.0".
+        language: The language in the card, as a code such as "en".
 
     Returns:
         The address of the commit.
 
     Raises:
-        UserError: If the model is quantized, or the Hub refuses it or cannot be reached.
+        UserError: If the model is quantized, or the Hub rejects it or cannot be reached.
     """
     if get_kernel_dtype(lm.model) != "float32":
-        raise UserError("a quantized model cannot be uploaded: upload it before")
+        raise UserError("a quantized model cannot be uploaded: upload it before quantizing it")
     card = write_card(lm, f"{PREFIX}{name}", license=license, language=language)
     hub = import_hub()
     with tempfile.TemporaryDirectory() as folder, explain_hub(f"{PREFIX}{name}"):
@@ -82,14 +82,14 @@ def write_card(
 
     Args:
         lm: The model.
-        address: What `txl_tf.load` is to take: "hf://user/model", or a folder.
+        address: The address for `txl_tf.load` in the card: "hf://user/model", or a folder.
         dtype: The dtype of the stored weights.
         license: See `push_to_hub`.
         language: See `push_to_hub`.
 
     Raises:
-        UserError: If the run folder holds evaluations of another layout, or the extra `hub` is
-            missing.
+        UserError: If the run folder holds evaluations in another format, or the extra `hub` is not
+            installed.
     """
     hub = import_hub()
     config, level = lm.config, lm.vocabulary.level if lm.vocabulary else None
@@ -137,7 +137,7 @@ def write_card(
 def find_records(lm: LanguageModel) -> list[dict[str, Any]]:
     """Returns the newest complete evaluation of the weights for each split and each setting.
 
-    They are those that the run folder records; it may have another name than at the evaluation.
+    They are recorded in the run folder, which may have been renamed since the evaluation.
     """
     if not lm.run or not lm.checkpoint:
         return []
@@ -186,7 +186,7 @@ def _write_figures(records: list[dict[str, Any]], level: str | None) -> str:
 
 
 def _get_figure(record: dict[str, Any], level: str | None) -> tuple[str, float]:
-    """Returns the result of an evaluation in the unit in which others publish it, and its name."""
+    """Returns the name and value of a result, in the unit in which others publish it."""
     names = ["perplexity"] if name_unit(level) == "perplexity" else ["bpc", "bits_per_token"]
     name = next(name for name in names if record.get(name) is not None)
     return name, float(record[name])

@@ -25,7 +25,7 @@ class TxlLM(LM):
     """A run as a model of the harness: `lm_eval.simple_evaluate(model="txl_tf", ...)`.
 
     Texts of any length are read with memory: nothing is truncated, and there is no sliding window.
-    The empty memory is hidden.
+    The empty memory is masked.
 
     Args:
         run: The run folder, or a `LanguageModel`.
@@ -83,7 +83,7 @@ class TxlLM(LM):
         return cls(**({} if batch_size is None else {"batch_size": batch_size}) | arg_dict)
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
-        """Returns log p of each continuation in nats, and whether greedy decoding gives it."""
+        """Returns log p of each continuation in nats, and whether greedy decoding generates it."""
         texts = [request.args for request in requests]
         encoded = [
             encode_continuation(self.vocabulary, context, continuation, self.prefix)

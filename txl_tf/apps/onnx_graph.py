@@ -12,13 +12,13 @@ from txl_tf.layers.packed_kernel import quantize_rows
 from txl_tf.version import __version__
 
 OPSET = 17
-_MIN_INT8_SIZE = 1024  # matrices with fewer entries stay float32, as LiteRT's converter decides
+_MIN_INT8_SIZE = 1024  # matrices with fewer entries stay float32, as in LiteRT's converter
 
 
 def make_onnx(function: tf.function, output_names: list[str], precision: str) -> bytes:
     """Returns the content of an ONNX file, with the outputs of a function in the given order.
 
-    With "int8" the inputs of each product are rounded to 8 bits, too, with one scale for all rows.
+    With "int8", the inputs of each product are also rounded to 8 bits, with one scale for all rows.
     """
     signature = function.input_signature
     model, _ = tf2onnx.convert.from_function(function, input_signature=signature, opset=OPSET)
@@ -44,7 +44,7 @@ class _Matrices:
         self._stored: dict[tuple[Any, ...], Any] = {}  # by content
 
     def replace(self, graph: Any) -> None:
-        """Replaces the matrices that the nodes of a graph multiply with or take rows of."""
+        """Replaces the matrices by which the nodes of a graph multiply, or whose rows they take."""
         arrays = {
             tensor.name: numpy_helper.to_array(tensor)
             for tensor in graph.initializer
@@ -64,7 +64,7 @@ class _Matrices:
         graph.initializer.extend([*others, *self._stored.values()])
 
     def _multiply(self, node: Any, rows: np.ndarray) -> None:
-        """Replaces a node by one or more nodes that multiply its input with rows (..., L, K)."""
+        """Replaces a node by one or more nodes that multiply its input by rows (..., L, K)."""
         (inputs, _), (output,) = node.input, node.output
         axes = (*range(rows.ndim - 2), rows.ndim - 1, rows.ndim - 2)
         if self._precision != "int8" or rows.size < _MIN_INT8_SIZE:

@@ -1,4 +1,4 @@
-"""Exports a model as a LiteRT or ONNX file, with all that a program in any language needs."""
+"""Exports a model as a LiteRT or ONNX file, with everything a program in any language needs."""
 
 import dataclasses
 import math
@@ -26,7 +26,7 @@ _OUTPUTS = ("log_probabilities", "new_keys", "new_values", "new_length")
 class TracedStep(tf.Module):
     """One step of a model: (ids, memory) -> (log-probabilities, memory).
 
-    The kernels are stored by rows, as the formats want them. With "int8" the rows hold the integers
+    The kernels are stored by rows, as the formats require. With "int8", the rows hold the integers
     that `quantize` stores, and the scales multiply the products.
 
     Attributes:
@@ -124,15 +124,15 @@ def export_step(
             `None` for float32.
         batch_size: Number of texts to read at once.
         tgt_len: Number of tokens to read at once.
-        mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019 release
+        mask_empty_memory: Whether to mask memory entries that hold no token yet. The 2019 release
             attends to them as zeros.
 
     Returns:
         The names of the files in the folder.
 
     Raises:
-        UserError: If an argument is out of its range, the format cannot hold the model, or the
-            folder is not empty or cannot be written. Nothing is left behind.
+        UserError: If an argument is out of range, the format cannot hold the model, or the folder
+            is not empty or cannot be written. Nothing is left behind.
     """
     check_transformer(lm.config, "an export")
     precision = precision or "float32"
@@ -203,12 +203,12 @@ def _check_step(cached: CachedModel, file_format: str, precision: str) -> None:
 def make_litert(step: TracedStep, precision: str) -> bytes:
     """Returns the content of a LiteRT file, whose only signature is "step".
 
-    With "int8" LiteRT rounds the inputs of each product to 8 bits, too, with a scale for each row.
+    With "int8", LiteRT also rounds the inputs of each product to 8 bits, with a scale per row.
     """
     signatures = {"step": step.function.get_concrete_function()}
     # The custom gradients are only for training.
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    with tempfile.TemporaryDirectory() as folder:  # a file made of a function has no signature
+    with tempfile.TemporaryDirectory() as folder:  # a file made from a function has no signature
         with explain_errors(f"`{folder}` cannot be written", tf.errors.OpError, OSError):
             tf.saved_model.save(step, folder, signatures=signatures, options=options)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=["step"])

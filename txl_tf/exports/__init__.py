@@ -1,1 +1,1 @@
-"""Models for other places and processes: run folders and SavedModels."""
+"""Exports of models for other machines and processes: run folders and SavedModels."""

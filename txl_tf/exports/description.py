@@ -1,4 +1,4 @@
-"""The facts about a model that every export stores."""
+"""The description of a model that every export stores."""
 
 from importlib.metadata import version
 from typing import Any
@@ -13,7 +13,7 @@ LanguageModel = Any  # `txl_tf.LanguageModel`, which imports this folder
 
 
 def describe_model(lm: LanguageModel, cached: CachedModel) -> dict[str, Any]:
-    """Returns the facts about a model and how it reads, as JSON."""
+    """Returns a description of a model and of how it reads, for JSON."""
     model, vocabulary = cached.model, lm.vocabulary
     packages = ("tensorflow", "keras", "tensorflow-text")
     return {

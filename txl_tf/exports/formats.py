@@ -1,4 +1,4 @@
-"""The formats that a model can be exported in, for processes without txl_tf."""
+"""The formats in which a model can be exported for use without txl_tf."""
 
 import os
 import pkgutil
@@ -15,8 +15,8 @@ _STEP_DTYPES = ("float32", "float16", "int8")
 class Format(NamedTuple):
     """A format, whose function takes the arguments of `export`."""
 
-    place: str  # the module and the name of its function, which is imported when it is used
-    text: str  # what it is, for `--help`
+    place: str  # module and name of its function, which is imported when it is used
+    text: str  # description for `--help`
     precisions: tuple[str, ...]  # of the kernels and tables
     batch_size: int  # the default
     tgt_len: int | None  # the default; `None` for that of the run

@@ -18,7 +18,7 @@ def save_run(lm: LanguageModel, folder: str | os.PathLike[str], *, safetensors: 
     if safetensors not in (None, "float32", "float16"):
         raise UserError(f"`safetensors` must be 'float32' or 'float16'. Received: {safetensors!r}")
     if get_kernel_dtype(lm.model) != "float32":
-        raise UserError("a quantized model cannot be saved as a run: save it before")
+        raise UserError("a quantized model cannot be saved as a run: save it before quantizing it")
     config = RunConfig(lm.dataset, lm.config, lm.training, lm.evaluation)
     with write_aside(os.fspath(folder)) as aside:
         if safetensors is None:

@@ -151,7 +151,7 @@ class ServedModel(tf.Module):
 
 
 class StrictTokenizer(tf.Module):
-    """Encodes texts in a graph, which fails for text that the vocabulary cannot encode."""
+    """Encodes texts in a graph; fails for text that the vocabulary cannot encode."""
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(name="tokenizer")
@@ -238,7 +238,7 @@ def _make_score_text(score: tf.function, tokenizer: StrictTokenizer) -> tf.funct
 
 
 def _to_tensors(state: CachedState) -> Tensors:
-    """Returns a state as flat tensors, in float32: clients and JSON know no bfloat16."""
+    """Returns a state as flat tensors in float32, as clients and JSON do not support bfloat16."""
     return {
         "keys": tf.cast(tf.stack(state.keys), tf.float32),  # (L, B, N, M, H)
         "values": tf.cast(tf.stack(state.values), tf.float32),
@@ -307,5 +307,5 @@ def _check_generation(
 
 
 def _check(rules: dict[str, tf.Tensor]) -> list[Any]:
-    """Returns assertions of rules by their messages; each is a bool tensor of any shape."""
+    """Returns assertions of rules, which are bool tensors of any shape, by error message."""
     return [tf.debugging.Assert(tf.reduce_all(holds), [rule]) for rule, holds in rules.items()]

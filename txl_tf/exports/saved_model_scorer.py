@@ -15,7 +15,7 @@ from txl_tf.exports.description import FORMAT_VERSION
 from txl_tf.runs.hub_download import is_hub_address
 from txl_tf.scoring.scorer import TextScorer
 
-# The axis of each tensor of the memory that counts the rows.
+# The axis of the rows in each tensor of the memory.
 _ROW_AXES = {"keys": 1, "values": 1, "last": 0, "n_read": 0}
 
 
@@ -27,8 +27,8 @@ def is_saved_model(folder: str) -> bool:
 class SavedModelScorer(TextScorer):
     """Scores streams of texts, each with a memory of its own, like `Scorer`.
 
-    The signature `step` keeps nothing between calls, so threads may share a scorer. Segments, span,
-    empty memory and precision are those of the export.
+    The signature `step` keeps no state between calls, so threads may share a scorer. Segments,
+    span, masking of the empty memory and precision are those of the export.
 
     Raises:
         UserError: If the SavedModel cannot be read, or takes no texts.
@@ -87,7 +87,7 @@ class _SavedModelReader:
         )
         nats = np.zeros(segment.ids.shape, np.float32)
         nats[:, : width - 1] = found["nats"][:, 1:]
-        # The last target of a row is not among its ids: what follows them has the probabilities.
+        # The last target of a row is not among its ids; `log_probs` has its probability.
         log_probs = tf.nn.log_softmax(found["log_probs"] / self._temperature).numpy()
         ends = np.maximum(segment.counts - 1, 0)[:, None]
         last = np.take_along_axis(segment.targets, ends, axis=1)

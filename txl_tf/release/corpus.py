@@ -52,8 +52,8 @@ class Corpus:
         dataset: Its name; `None` if it has none, or one that contradicts its vocabulary (the
             release's script for WikiText-103 says "enwik8").
         vocabulary: Its symbols, in the release's order.
-        cutoffs: The ids at which the adaptive softmax starts a new bin, as far as they lie within
-            the vocabulary.
+        cutoffs: The ids at which the adaptive softmax starts a new bin, limited to those within the
+            vocabulary.
         splits: The ids of "train", "valid" and "test", (n,) int32 each. A split whose texts the
             release left in files, such as lm1b's training split, is missing.
     """
@@ -69,8 +69,8 @@ def read_corpus(path: str | os.PathLike[str], dataset: str | None = None) -> Cor
 
     Args:
         path: The file.
-        dataset: The name of the data set, instead of the one in the file. It decides only what
-            the vocabulary leaves open.
+        dataset: The name of the data set, instead of the one in the file. It matters only where the
+            vocabulary is ambiguous.
 
     Raises:
         UserError: If the file cannot be read, is damaged, contains a name that a corpus does not
@@ -100,7 +100,7 @@ def load_vocabulary(path: str | os.PathLike[str], dataset: str | None = None) ->
         The vocabulary.
 
     Raises:
-        UserError: As `read_corpus`.
+        UserError: As in `read_corpus`.
     """
     with explain_errors(f"`{path}` cannot be read", UserError, OSError):
         return _read_vocabulary(read_pickle_file(os.fspath(path), _NAMES), dataset)[0]
@@ -163,7 +163,7 @@ def _make_vocabulary(attributes: Mapping[str, Any], dataset: str | None) -> Voca
 
 
 def _read_symbols(symbols: list[Any], ids: dict[Any, Any]) -> tuple[str, ...]:
-    """Returns the symbols in the order of their ids, about which both tables must agree."""
+    """Returns the symbols ordered by id, on which both tables must agree."""
     if not 0 < len(symbols) == len(ids):
         raise UserError(f"its vocabulary has {len(symbols)} symbols, and ids of {len(ids)}")
     for i, symbol in enumerate(symbols):

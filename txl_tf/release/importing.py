@@ -43,13 +43,13 @@ from txl_tf.training.update_rules import make_optimizer
 
 
 class Release(NamedTuple):
-    """A released model and the data that came with it; what is unknown is `None`."""
+    """A released model and the data that came with it; unknown fields are `None`."""
 
     kind: str  # "release2019" or "transformers"
     path: str  # of the checkpoint, or of the folder
     model: TransformerXL
     step: int  # the number of steps that it was trained for; 0 if unknown
-    evaluation: EvalConfig | None  # the one that its authors state
+    evaluation: EvalConfig | None  # as its authors state it
     dataset: str | None
     vocabulary: Vocabulary | None
     splits: Mapping[str, np.ndarray]  # the ids of each split, (n,) int32
@@ -97,7 +97,7 @@ def _find_data(source: str, path: str) -> str | None:
 def _read_data(
     data_dir: str | None, dataset: str | None, config: ModelConfig
 ) -> tuple[str | None, Vocabulary | None, Mapping[str, np.ndarray]]:
-    """Returns the name, the vocabulary and the splits of a data folder, as far as it has them."""
+    """Returns the name, vocabulary and splits of a data folder, as far as it contains them."""
     if data_dir is None:
         return dataset, None, {}
     info_path = os.path.join(data_dir, "corpus-info.json")
@@ -129,9 +129,9 @@ def _check_vocabulary(path: str, vocabulary: Vocabulary | None, config: ModelCon
 def write_run(
     out: str, release: Release, config: RunConfig, *, splits: tuple[str, ...], keep_optimizer: bool
 ) -> None:
-    """Writes a run folder, which appears only when it is complete, with records of some splits.
+    """Writes a run folder with records of some splits; it appears only when it is complete.
 
-    With `keep_optimizer` it has the state of Adam, so that training can continue.
+    With `keep_optimizer`, it holds the state of Adam, so that training can continue.
     """
     with write_aside(out) as aside:
         make_run_folder(aside, config, release.vocabulary)
@@ -153,7 +153,7 @@ def write_run(
 def _restore_optimizer(release: Release, config: RunConfig) -> Optimizer:
     """Returns the optimizer of the run with the state of the checkpoint.
 
-    TensorFlow 1 stores the powers of beta; here they follow from the number of steps.
+    TensorFlow 1 stores the powers of beta; here, they follow from the number of steps.
     """
     path = release.path
     if release.kind != "release2019":

@@ -19,13 +19,13 @@ Shapes = Mapping[str, tuple[int, ...]]
 def infer_config(path: str) -> ModelConfig:
     """Returns the config of the model in a checkpoint of the 2019 release.
 
-    The shapes of its variables determine the config except for dropout and initialization, which
-    no evaluation depends on. Configs with equal shapes compute the same function: for example,
-    with `div_val` = 1 and `d_embed` = `d_model` there is no projection that could be shared.
+    The shapes of its variables determine the config except for dropout and initialization, which do
+    not affect evaluations. Configs with equal shapes compute the same function: for example, with
+    `div_val` = 1 and `d_embed` = `d_model` there is no projection that could be shared.
 
     Raises:
-        UserError: If it cannot be read, or is not a checkpoint of the release. The message names
-            the missing variable.
+        UserError: If the checkpoint cannot be read, or is not of the release. The message names a
+            missing variable.
     """
     with open_release_checkpoint(path) as reader:
         found = read_weight_shapes(reader)
@@ -45,7 +45,7 @@ def infer_config(path: str) -> ModelConfig:
 
 
 def describe_config(config: ModelConfig) -> str:
-    """Returns the fields of a config that shape the weights, on one line."""
+    """Returns the fields of a config that determine the shapes of the weights, on one line."""
     fields = config.to_json() | {"cutoffs": ",".join(map(str, config.cutoffs))}
     shown = {name: fields[name] for name in fields if name not in SHAPELESS and fields[name] != ""}
     return " ".join(f"{name}={value}" for name, value in shown.items())
@@ -63,7 +63,7 @@ def _check_file_size(path: str, shapes: Mapping[str, list[int]]) -> None:
 
 
 def _infer_from_shapes(shapes: Shapes) -> ModelConfig:
-    """Returns the config that gives variables these shapes, by name without the scope.
+    """Returns the config whose variables, named without the scope, have these shapes.
 
     Raises `KeyError` if a variable is missing, and `ValueError` if shapes contradict each other.
     """
@@ -109,7 +109,7 @@ def _infer_div_val(widths: list[int]) -> int:
 
 
 def _list_bins(shapes: Shapes, whole: str, part: str) -> list[tuple[int, ...]]:
-    """Returns the shape of the variable of all bins, or of that of each bin."""
+    """Returns the shape of the variable for all bins, or of the variable for each bin."""
     if whole in shapes:
         return [shapes[whole]]
     found = list(itertools.takewhile(shapes.__contains__, map(part.format, itertools.count())))

@@ -18,7 +18,7 @@ class Entry(NamedTuple):
 
 
 def list_entries(model: TransformerXL) -> Iterator[Entry]:
-    """Yields every weight of a model with its name: the complete mapping of the release.
+    """Yields every weight of a model with its name in the release.
 
     Raises:
         UserError: If the model has another position encoding than the release.

@@ -1,10 +1,10 @@
-"""Reads pickles of protocol 2, which the 2019 code and `torch.save` write, executing nothing.
+"""Reads pickles of protocol 2, from the 2019 code or `torch.save`, without running code in them.
 
 `pickle.Unpickler.find_class` restricts only the names: the unpickler still hashes tuples of any
 depth, sets attributes of any object and allocates any index of the memo that a file states. So
-`pickletools` parses the file, and the few operations that such files need are carried out here.
-Every name stands for a class or function that the caller lists. Time and memory are in proportion
-to the size of the file.
+`pickletools` parses the file, and the few operations that such files need are implemented here.
+Every name is replaced by a class or function that the caller lists. Time and memory are
+proportional to the size of the file.
 """
 
 import pickletools
@@ -38,20 +38,20 @@ def read_pickle(
     """Returns the object in a pickle of protocol 2; a `str` of Python 2 is `bytes`.
 
     Args:
-        file: The pickle; nothing may follow it.
-        size: Its bytes.
-        names: What stands for each name that it may contain, by (module, name), beside dicts and
-            bytes. An object with attributes has a method `set_state`.
+        file: The pickle; no data may follow it.
+        size: Its size in bytes.
+        names: The replacement of each allowed name, by (module, name), in addition to dicts and
+            bytes. Objects with attributes must have a method `set_state`.
         load_external: Returns the external object with a given id.
 
     Raises:
-        UserError: If it is damaged, or has operations or names that such files do not need.
+        UserError: If it is damaged, or contains operations or names that are not allowed.
     """
     try:
         found = _run(file, size, {**_NAMES, **names}, load_external)
     except (UserError, OSError):
         raise
-    except Exception as error:  # of any kind: the operations of a damaged file make no sense
+    except Exception as error:  # of any kind: a damaged file may hold any operations
         raise UserError(f"it is damaged or not a pickle: {explain(error)}") from error
     if file.read(1):
         raise UserError("it has data after its end")
@@ -59,7 +59,7 @@ def read_pickle(
 
 
 def _run(file: Any, size: int, names: Names, load_external: Callable[[Any], Any] | None) -> Any:
-    """Carries out the operations of a pickle; `pickletools` describes each of them."""
+    """Performs the operations of a pickle; `pickletools` describes each of them."""
     stack: list[Any] = []
     marks: list[int] = []  # where the items of a tuple, list or dict begin in the stack
     memo: dict[int, Any] = {}
@@ -134,7 +134,7 @@ def _run(file: Any, size: int, names: Names, load_external: Callable[[Any], Any]
 
 
 def _set_items(target: Any, pairs: Iterable[Any]) -> None:
-    """Sets items of a dict; other objects than texts may take very long to hash and to compare."""
+    """Sets items of a dict; keys other than short texts may take very long to hash and compare."""
     if type(target) is not dict:
         raise UserError("it sets items of an object that is not a dict")
     for key, value in pairs:
@@ -143,7 +143,7 @@ def _set_items(target: Any, pairs: Iterable[Any]) -> None:
         target[key] = value
 
 
-# What stands for the names in pickles.
+# Replacements of the names in pickles.
 
 
 def _make_dict(items: Any = ()) -> dict[Any, Any]:
@@ -166,7 +166,7 @@ class Record:
     attributes: Mapping[str | bytes, Any] = {}
 
     def set_state(self, state: Any) -> None:
-        """Takes the attributes by name."""
+        """Sets the attributes by name."""
         if type(state) is not dict:
             raise UserError(f"the attributes of {type(self).__name__} are not a dict")
         self.attributes = state

@@ -2,10 +2,10 @@
 
 The release cut each file into B lanes, and the lanes into segments of T tokens. Record b of batch k
 is segment k of lane b, and record k * B + b of the file: a `tf.train.Example` with `inputs` and
-`labels`. Lane after lane and file after file they give the original stream, so that records made of
-it serve any batch size and segment length. A file in the GPU form lacks only the tokens at its end
-that filled no lane. The TPU form (`.core-C`) lacks the end of each lane: the text jumps there, and
-between files. A file may hold the same text several times (`num_passes`).
+`labels`. Lane after lane and file after file, they form the original stream, so that records made
+from it serve any batch size and segment length. A file in the GPU form lacks only the tokens at its
+end that filled no lane. The TPU form (`.core-C`) lacks the end of each lane: the text jumps there,
+and between files. A file may hold the same text several times (`num_passes`).
 
 `record_info-SPLIT.bsz-B.tlen-T[.core-C].json` lists the files of a split. A split may exist in
 several cuts, for different batch sizes and segment lengths.
@@ -45,13 +45,13 @@ def convert_records(
 ) -> RecordsInfo:
     """Converts a data set of the release.
 
-    A split that exists in several cuts is read from one in the GPU form if there is one; among
-    those the first by name is chosen, and a line says so. The choice changes only the few tokens at
-    the end that filled no lane.
+    If a split exists in several cuts, it is read from one in the GPU form if possible, and from the
+    first by name; a printed line says so. The choice affects only the few tokens at the end that
+    filled no lane.
 
     Args:
-        source: The folder of the record files and their listings, or its parent, which then has
-            them in `tfrecords`. One of the two holds `corpus-info.json` and `cache.pkl`.
+        source: The folder of the record files and their listings, or its parent if the folder is
+            called `tfrecords`. One of the two holds `corpus-info.json` and `cache.pkl`.
         data_dir: The folder to write, or an address.
         overwrite: Whether to replace existing records.
 

@@ -22,13 +22,13 @@ _DTYPES = {
     "BoolStorage": "u1",
 }
 _OLDER = "it is not a zip file of torch 1.6 or newer; older formats are not supported"
-_MAX_GROWTH = 8  # memory, in sizes of the file: bfloat16 and tied weights need twice its size each
+_MAX_GROWTH = 8  # of memory, in file sizes: bfloat16 and tied weights each need twice the size
 
 
 def read_torch_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """Reads the tensors by name that `torch.save` of torch 1.6 or newer wrote, executing nothing.
+    """Reads the named tensors that `torch.save` of torch 1.6 or newer wrote, without running code.
 
-    They are in the file's order, C-contiguous and possibly read-only.
+    They are in the order of the file, C-contiguous and possibly read-only.
     """
     with (
         explain_errors(f"`{path}` cannot be read", UserError, OSError),
@@ -74,7 +74,7 @@ class _Archive:
             raise UserError("its numbers are not little-endian")
 
     def _allocate(self, n_bytes: int) -> None:
-        """Counts memory: members and tensors may overlap, and state any size."""
+        """Limits memory, as members and tensors may overlap and declare any size."""
         self._left -= n_bytes
         if self._left < 0:
             raise UserError("its tensors are much larger than the file")

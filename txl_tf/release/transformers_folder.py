@@ -106,7 +106,7 @@ _RENAMES = {
 
 
 class TransformersConfig(NamedTuple):
-    """The config of a model, and the way in which Hugging Face transformers reads a text."""
+    """The config of a model, and of how Hugging Face transformers reads text with it."""
 
     model: ModelConfig
     evaluation: EvalConfig
@@ -128,8 +128,8 @@ def is_transformers_folder(folder: str) -> bool:
 def read_transformers_config(folder: str) -> TransformersConfig:
     """Reads the config of a folder of Hugging Face transformers.
 
-    With `same_length` its mask shows M keys, so `counts_self` is set. Only older configs state a
-    segment length; otherwise it is 128.
+    With `same_length`, its mask shows M keys including the query's own, so `counts_self` is set.
+    Only older configs state a segment length; otherwise it is 128.
 
     Raises:
         UserError: If there is no such config, or `ModelConfig` cannot express it.
@@ -144,15 +144,15 @@ def read_transformers_config(folder: str) -> TransformersConfig:
 
 
 def load_transformers_model(folder: str) -> tuple[TransformerXL, EvalConfig]:
-    """Returns the model of a folder, and the config with which Hugging Face transformers reads.
+    """Returns the model of a folder, and the config of how Hugging Face transformers reads with it.
 
     The weights are in model.safetensors, its shards, or pytorch_model.bin, in this order of
-    preference. Weights of 16 bits become float32.
+    preference. 16-bit weights become float32.
 
     Raises:
         UserError: If a file is missing, cannot be read or needs a package that is not installed;
             if `ModelConfig` cannot express the config; or if a tensor is missing, is not in the
-            model or has another shape. All such tensors are named.
+            model or has another shape. The message names up to eight such tensors.
     """
     config = read_transformers_config(folder)
     tensors = _read_tensors(folder)
@@ -233,7 +233,7 @@ def _translate(settings: dict[str, Any]) -> TransformersConfig:
 def _shares_projections(settings: dict[str, Any], model: ModelConfig) -> bool:
     """Returns whether the softmax shares the embedding's projections for all bins but the first.
 
-    Where it shares only some of them, the tensors do not fit the model.
+    If it shares only some of them, the tensors do not fit the model.
     """
     n_tail = len(model.cutoffs)
     ties = settings.get("tie_projs", [settings.get("proj_share_all_but_first", True)] * 2)
@@ -244,7 +244,7 @@ def _shares_projections(settings: dict[str, Any], model: ModelConfig) -> bool:
 
 
 class Weight(NamedTuple):
-    """A weight of the model, and the tensors of a shape that `transform` makes its values from."""
+    """A weight of the model, and its source tensors of a shape, which `transform` converts."""
 
     target: Any
     sources: tuple[str, ...]
@@ -253,7 +253,7 @@ class Weight(NamedTuple):
 
 
 def list_weights(model: TransformerXL) -> Iterator[Weight]:
-    """Yields every weight of a model with its tensors: the complete mapping."""
+    """Yields every weight of a model with its source tensors."""
     config, n_biases = model.config, 0
     for name, target in list_entries(model):
         source, shape = name, tuple(target.shape)
@@ -273,7 +273,7 @@ def list_weights(model: TransformerXL) -> Iterator[Weight]:
 
 
 def _list_ties(config: ModelConfig) -> dict[str, str]:
-    """Returns the other name of each tied tensor, and the name that `list_weights` has for it.
+    """Returns, for the other name of each tied tensor, the name that `list_weights` uses.
 
     A .bin holds the tensor under both names, a .safetensors under one of them.
     """
@@ -293,7 +293,7 @@ def _list_ties(config: ModelConfig) -> dict[str, str]:
 
 
 def _check_model_size(folder: str, config: ModelConfig, tensors: Mapping[str, np.ndarray]) -> None:
-    """Checks that a model is not far larger than its tensors, before it is made.
+    """Checks that a model is not far larger than its tensors, before it is built.
 
     A config can ask for any size. Smaller differences are left to `_assign_tensors`.
     """
@@ -307,7 +307,7 @@ def _check_model_size(folder: str, config: ModelConfig, tensors: Mapping[str, np
 
 
 def _assign_tensors(folder: str, model: TransformerXL, tensors: dict[str, np.ndarray]) -> None:
-    """Assigns the tensors of a folder, all of them, to the weights of a model, as float32."""
+    """Assigns all tensors of a folder to the weights of a model, as float32."""
     tensors.pop(_FREQUENCIES, None)
     for name, array in tensors.items():
         if array.dtype.name not in _DTYPES:

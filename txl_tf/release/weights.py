@@ -36,8 +36,8 @@ def load_model(path: str, config: ModelConfig) -> TransformerXL:
             an optimizer is ignored.
 
     Raises:
-        UserError: If the checkpoint cannot be read, or if a weight is missing, is not in the
-            model or has another shape. All such weights are named.
+        UserError: If the checkpoint cannot be read, or if a weight is missing, is not in the model
+            or has another shape. The message names up to eight such weights.
     """
     with open_release_checkpoint(path) as reader:
         model = TransformerXL(config, dtype="float32")
@@ -77,7 +77,7 @@ def _parse_step(name: str) -> int:
 
 @contextlib.contextmanager
 def open_release_checkpoint(path: str) -> Iterator[Any]:
-    """Opens a checkpoint, to read tensors by name; a damaged one is a `UserError`."""
+    """Opens a checkpoint to read tensors by name; raises `UserError` if it is damaged."""
     check_checkpoint_path(path)
     with explain_errors(f"No TensorFlow checkpoint can be read at {path}", *_UNREADABLE):
         yield tf.train.load_checkpoint(path)
@@ -87,8 +87,8 @@ def find_release_checkpoint(source: str) -> str:
     """Returns the path of the newest checkpoint of a release, without `.index`.
 
     `source` is a folder of the release with `model/`, the model folder itself, or a checkpoint. In
-    a folder it is the checkpoint that the file `checkpoint` names, if it exists; otherwise the one
-    with the highest step.
+    a folder, the result is the checkpoint that the file `checkpoint` names, if it exists;
+    otherwise, the one with the highest step.
     """
     check_address(source)
     path = source.removesuffix(".index")
@@ -126,7 +126,7 @@ def escape_name(name: str) -> str:
 def check_shapes(
     path: str, needed: Mapping[str, list[int]], found: Mapping[str, list[int]]
 ) -> None:
-    """Checks that the saved weights, by name, are exactly those that a model needs."""
+    """Checks that the saved weights are, by name and shape, exactly those that a model needs."""
     faults = [f"{name} is missing" for name in sorted(needed.keys() - found.keys())]
     for name in sorted(found.keys() - needed.keys()):
         faults.append(f"{escape_name(name)} {found[name]} has no place in the model")

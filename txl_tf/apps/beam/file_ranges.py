@@ -11,7 +11,7 @@ from txl_tf.data.text.documents import DocumentFinder
 from txl_tf.data.text.text_files import Chunk, TextFile
 
 PIECE_BYTES = 2**25
-# A document's end is recognized by its last line, of which no more than this is read again.
+# A document's end is recognized by its last line, of which at most this much is read again.
 _MAX_LINE_BYTES = 2**26
 _BLOCK_BYTES = 2**16
 _WHITE_SPACE = b" \t\r\f\v\n"
@@ -20,9 +20,9 @@ _WHITE_SPACE = b" \t\r\f\v\n"
 def divide_files(
     files: Iterable[TextFile], piece_bytes: int = PIECE_BYTES, *, ranges: bool = True
 ) -> Iterator[tuple[TextFile, ...]]:
-    """Divides files into pieces of about `piece_bytes`, as the files are stored.
+    """Divides files into pieces of about `piece_bytes` of stored data.
 
-    A piece is as many whole files as fit or, with `ranges`, one step of the grid of a large file
+    A piece holds as many whole files as fit or, with `ranges`, one step of the grid of a large file
     (see `find_range`). Packed files are never divided.
     """
     group: list[TextFile] = []
@@ -47,8 +47,8 @@ def divide_files(
 def find_range(step: TextFile, piece_bytes: int = PIECE_BYTES) -> TextFile:
     """Returns the lines that belong to a step of the grid of a file.
 
-    Both ends move to the next beginning of a line. If a line begins nowhere in a step, the step is
-    empty, and its bytes belong to the last step before it that is not. A whole file is returned.
+    Both ends move to the next beginning of a line. If no line begins in a step, the step is empty,
+    and its bytes belong to the last non-empty step before it. A whole file is returned unchanged.
     """
     if step.stop is None:
         return step
@@ -64,7 +64,7 @@ def find_range(step: TextFile, piece_bytes: int = PIECE_BYTES) -> TextFile:
 
 
 def _find_line(file: TextFile, offset: int, limit: int) -> int | None:
-    """Returns the first beginning of a line in the `limit` bytes from an offset on."""
+    """Returns the offset of the first line that begins in the `limit` bytes from an offset on."""
     place = offset - 1  # the line break before the line
     for block in replace(file, start=place, stop=place + limit).iterate_blocks(_BLOCK_BYTES):
         found = block.find(b"\n")
@@ -77,8 +77,8 @@ def _find_line(file: TextFile, offset: int, limit: int) -> int | None:
 def resume_documents(finder: DocumentFinder, file: TextFile) -> None:
     """Brings a new finder into the state that it has at the beginning of a range of a file.
 
-    The state depends on the text from the last line on that is not blank: that text is shown to
-    the finder.
+    The state depends only on the text from the last non-blank line on, so the finder reads that
+    text.
     """
     if not file.continues or not file.start:
         return
@@ -90,10 +90,10 @@ def resume_documents(finder: DocumentFinder, file: TextFile) -> None:
         before = replace(file, start=start - n_bytes, stop=start)
         text, start = b"".join(before.iterate_blocks()) + text, start - n_bytes
     last = _find_last_line(text)
-    is_whole = not start  # whether nothing stands before `text`
+    is_whole = not start  # whether there is nothing before `text`
     finder.find(Chunk(text[last:], is_whole and not last, is_whole or last > 0))
 
 
 def _find_last_line(text: bytes) -> int:
-    """Returns the offset at which the last line that is not blank begins; 0 if it begins before."""
+    """Returns where the last non-blank line begins; 0 if it begins at or before the text."""
     return text.rfind(b"\n", 0, len(text.rstrip(_WHITE_SPACE))) + 1

@@ -1,4 +1,4 @@
-"""Making a data set with many workers, which count and encode the texts."""
+"""Creating a data set with many workers, which count and encode the texts."""
 
 import functools
 import io
@@ -32,7 +32,7 @@ from txl_tf.preparation.options import PrepareOptions
 from txl_tf.preparation.prepare import find_texts, make_vocabulary, settle_vocabulary
 
 _SYMBOLS_PER_BLOCK = 2**20
-# How often a symbol occurs, and the piece and the rank in it of the first occurrence.
+# How often a symbol occurs, the piece with its first occurrence, and its rank in that piece.
 Count = tuple[int, int, int]
 
 
@@ -47,7 +47,7 @@ class Piece:
     encoding_errors: EncodingErrors
 
     def open(self, level: str) -> TextSource:
-        """Returns the text of the piece, whole lines."""
+        """Returns the text of the piece, in whole lines."""
         files = tuple(find_range(file, self.piece_bytes) for file in self.files)
         return TextSource(files, level, self.encoding_errors)
 
@@ -55,8 +55,8 @@ class Piece:
 def prepare_with_workers(
     options: PrepareOptions, runner: Runner, temp_dir: str, *, piece_bytes: int = PIECE_BYTES
 ) -> RecordsInfo | None:
-    """Makes a data set as `prepare` does, with pipelines that count and encode its texts."""
-    runner.make_options()  # checks those of the user
+    """Creates a data set like `prepare`, with pipelines that count and encode its texts."""
+    runner.make_options()  # checks the user's options
     corpus = options.make_corpus()
     texts = find_texts(corpus, options)
     if texts is None:
@@ -98,7 +98,7 @@ def prepare_with_workers(
 def _learn_vocabulary(
     corpus: Corpus, pieces: Sequence[Piece], runner: Runner, work: str
 ) -> Vocabulary:
-    """Learns the vocabulary, as `learn_vocabulary` does."""
+    """Learns the vocabulary, like `learn_vocabulary`."""
     level, learning = corpus.level, corpus.learning
     counted = [piece for piece in pieces if piece.split in corpus.counted]
 
@@ -134,7 +134,7 @@ def count_piece(piece: Piece, *, level: str, lower_case: bool) -> Iterator[tuple
 
 
 def add_counts(counts: Iterable[Count]) -> Count:
-    """Returns the count of a symbol in several pieces together, in any order.
+    """Returns the total count of a symbol in several pieces, which may come in any order.
 
     >>> add_counts([(3, 1, 0), (2, 0, 7)])
     (5, 0, 7)
@@ -147,7 +147,7 @@ def add_counts(counts: Iterable[Count]) -> Count:
 
 
 def encode_piece(piece: Piece, corpus: Corpus, vocabulary_path: str, work: str) -> Any:
-    """Encodes a piece to a file of ids and document starts, and returns its description."""
+    """Encodes a piece into a file of ids and document starts, and returns its description."""
     vocabulary = _load_vocabulary(vocabulary_path)
     source = piece.open(vocabulary.level)
     finder = DocumentFinder(*corpus.documents)

@@ -1,4 +1,4 @@
-"""Starts a pipeline on a runner, and explains in one line why one failed."""
+"""Runs a pipeline on a runner, and explains in one line why it failed."""
 
 import contextlib
 import io
@@ -41,11 +41,11 @@ class Runner:
     options: tuple[str, ...] = ()
 
     def make_options(self) -> PipelineOptions:
-        """Returns the options of a pipeline, if Beam and the local runner know all of them."""
+        """Returns the options of a pipeline; raises `UserError` if Beam does not accept one."""
         texts = [f"--{option.lstrip('-')}" for option in self.options]
         more: dict[str, Any] = {"runner": self.name}
         if self.name == LOCAL:
-            # Pipelines with this option are not given to Prism, a program that Beam downloads.
+            # With this option, pipelines do not run on Prism, a program that Beam downloads.
             more |= {"allow_unsafe_triggers": True, "default_sdk_harness_log_level": "CRITICAL"}
             known = PipelineOptions([]).get_all_options()
             names = [option.lstrip("-").partition("=")[0] for option in self.options]
@@ -62,10 +62,10 @@ class Runner:
         return options
 
     def run(self, build: Callable[[beam.Pipeline], beam.PCollection], folder: str) -> Iterator[Any]:
-        """Runs a pipeline to its end and returns its results, in any order.
+        """Runs a pipeline until it ends, and returns its results in any order.
 
-        `build` adds the steps and returns the results, which JSON must be able to represent, and
-        which the workers write to the folder.
+        `build` adds the steps and returns the results, which must be representable as JSON. The
+        workers write them to the folder.
         """
         path = name_file(folder)
         options = self.make_options()
@@ -76,7 +76,7 @@ class Runner:
 
     @contextlib.contextmanager
     def _explain_errors(self) -> Iterator[None]:
-        """Re-raises errors of a pipeline with the reason, and wrong input with its own line."""
+        """Re-raises errors of a pipeline with their reason, and a worker's `UserError` as such."""
         try:
             yield
         except Exception as error:
@@ -88,7 +88,7 @@ class Runner:
 
 
 def find_reason(text: str) -> tuple[str, str]:
-    r"""Returns the class and the message of the error in a worker, whose traceback Beam reports.
+    r"""Returns the class and message of an error in a worker, whose traceback Beam reports.
 
     >>> find_reason("RuntimeError: Traceback:\n  File 'a.py'\nOSError: full [while running 'x']")
     ('OSError', 'full')
@@ -119,7 +119,7 @@ def name_file(folder: str) -> str:
 
 
 def _write_lines(group: tuple[None, Iterable[str]], path: str) -> None:
-    """Writes the file of all results in one worker; its last attempt replaces the others."""
+    """Writes the file of all results, in one worker; its last attempt replaces earlier ones."""
     draft = f"{path}.{uuid.uuid4().hex}"
     with open_file(draft, "wb") as file:
         for line in group[1]:

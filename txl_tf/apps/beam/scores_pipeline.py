@@ -28,15 +28,15 @@ def score_with_workers(
     *,
     piece_bytes: int = PIECE_BYTES,
 ) -> tuple[TextTotals, Vocabulary]:
-    """Scores files, writes the scores as files of JSON lines, and prints the line of the total.
+    """Scores files, writes the scores as files of JSON lines, and prints the total.
 
-    Workers must reach the files, the folders and the model.
+    Workers must have access to the files, the folders and the model.
 
     Returns:
         The total, and the vocabulary of the model.
     """
     runner.make_options()
-    # What is wrong with the model or the prefix is found here, not by all workers.
+    # Errors in the model or the prefix are found here, not by all workers.
     vocabulary = FileScorer(settings, load_model(settings)).vocabulary
     # A killed pipeline may have left its folder of temporary files.
     if not all(name.startswith(".") for name in list_names(out)):
@@ -59,7 +59,7 @@ def score_with_workers(
             _copy_scores(path, join_path(out, name), n_before)
             n_before += n_scored
         line = JsonLines(settings.by, vocabulary).format_total(n_texts, total)
-        # The last one of all files in the order of their names.
+        # The last of all files, in the order of their names.
         with open_file(join_path(out, "total.jsonl"), "wb") as file:
             file.write(f"{line}\n".encode())
     print(line)
@@ -67,7 +67,7 @@ def score_with_workers(
 
 
 def _copy_scores(path: str, target: str, n_before: int) -> None:
-    """Copies the lines of scores, whose texts follow `n_before` texts of the same file."""
+    """Copies lines of scores, whose texts follow `n_before` texts of the same file."""
     with open_file(path) as source, open_file(target, "wb") as out:
         for line in source:
             if n_before:
@@ -78,14 +78,14 @@ def _copy_scores(path: str, target: str, n_before: int) -> None:
 
 
 def find_texts(step: TextFile, settings: ScoringSettings) -> TextFile:
-    """Returns the range from the first text that begins in a step to the first one behind it."""
+    """Returns the range from the first text that begins in a step to the first one after it."""
     assert step.stop is not None
     start, stop = (_find_text(step, place, settings) for place in (step.start, step.stop))
     return replace(step, start=start, stop=stop, continues=start > 0)
 
 
 def _find_text(file: TextFile, place: int, settings: ScoringSettings) -> int:
-    """Returns the offset of the first text from a place on; the size of the file if none begins."""
+    """Returns the offset of the first text at or after a place; if none begins, the file size."""
     size = file.stored_size
     rest = find_range(replace(file, start=place, stop=size, continues=place > 0), size)
     finder = settings.make_finder()
@@ -101,9 +101,9 @@ def _find_text(file: TextFile, place: int, settings: ScoringSettings) -> int:
 
 
 class _ScoreStep(beam.DoFn):
-    """Scores a step; yields its number, the file of the scores, the number of texts and their sum.
+    """Scores a step; yields its number, the file of scores, the number of texts and their total.
 
-    The numbers of the texts count from the beginning of the step.
+    Texts are numbered from the beginning of the step.
     """
 
     def __init__(self, settings: ScoringSettings, work: str):

@@ -14,16 +14,16 @@ DEFAULT_TOKENS = 16
 _MAX_PROMPTS, _MAX_STOPS = 16, 4
 _MAX_NUMBER = 1000
 _SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty", "seed", "stop")
-# Fields of OpenAI's API without effect here, and those that may have their default only: clients
-# such as LangChain send it.
-_IGNORED = ("user", "stream_options")  # the last event tells the usage anyway
+# Fields of OpenAI's API that have no effect here, and those that must have their default value,
+# which clients such as LangChain send.
+_IGNORED = ("user", "stream_options")  # the last event reports the usage anyway
 _FIXED = {"best_of": 1, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}}
 _FIXED |= {"logprobs": None, "suffix": ""}
 Kind = TypeVar("Kind")
 
 
 class RequestError(UserError):
-    """A request that is refused with a status of its own; a plain `UserError` has status 400."""
+    """A request is rejected with its own HTTP status; a plain `UserError` has status 400."""
 
     def __init__(self, status: HTTPStatus, message: str):
         super().__init__(message)
@@ -57,7 +57,7 @@ class CompletionRequest:
     n: int = 1
     echo: bool = False
     session: str | None = None
-    text: str = ""  # that the session reads first
+    text: str = ""  # to read first, in a session
     stream: bool = False
 
     @property
@@ -66,7 +66,7 @@ class CompletionRequest:
         return [prompt for prompt in self.prompt for _ in range(self.n)] or [self.text]
 
 
-# By the type of a field: what a value must be. `LanguageModel.start` checks the ranges.
+# The rule for a value, by the type of its field. `LanguageModel.start` checks the ranges.
 _RULES: dict[Any, tuple[str, Callable[[Any], bool]]] = {
     str: ("a text", lambda value: isinstance(value, str)),
     bool: ("true or false", lambda value: isinstance(value, bool)),
@@ -87,7 +87,7 @@ _RULES[str | None] = _RULES[str]
 
 
 def read_completion(body: bytes, max_tokens: int, default_prompt: str) -> CompletionRequest:
-    """Reads the body of a request for texts of at most so many tokens."""
+    """Reads the body of a request for texts of at most `max_tokens` tokens."""
     request = read_request(body, CompletionRequest)
     if not 0 <= request.max_tokens <= max_tokens:
         raise UserError(
@@ -111,7 +111,7 @@ def read_completion(body: bytes, max_tokens: int, default_prompt: str) -> Comple
 
 
 def read_request(body: bytes, kind: type[Kind]) -> Kind:
-    """Returns the request of a kind that a body holds; null is as if a field were not given."""
+    """Returns the request in a body; a field that is null counts as not given."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -34,7 +34,7 @@ from txl_tf.errors import UserError, explain
 
 _N_PLACES = 64
 _MAX_BYTES = 4 * 2**20  # of a body
-# The time that a client has to send its body, or to take a part of its answer.
+# The time that a client has to send its body, or to receive a part of its answer.
 _CLIENT_SECONDS = 30.0
 # Requests whose texts are in memory; they take turns, piece by piece.
 _N_ACTIVE = 4
@@ -73,12 +73,12 @@ class HttpApp:
         return BoundedApp(app)
 
     def run(self, host: str, port: int) -> None:
-        """Listens at an address until SIGTERM or SIGINT, and prints it."""
+        """Prints the address and listens on it until SIGTERM or SIGINT."""
         shown = f"[{host}]" if ":" in host else host
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             listener = socket.create_server((host, port), family=family)
-        except OSError as error:  # whose text may name the address once more
+        except OSError as error:  # whose text may repeat the address
             reason, *_ = explain(error).split(" (while ")
             raise UserError(f"cannot listen on {shown}:{port}: {reason}") from error
         config = uvicorn.Config(
@@ -94,7 +94,7 @@ class HttpApp:
         def end(number: int, frame: FrameType | None) -> None:
             server.should_exit = True
 
-        # uvicorn raises the signals that it caught again when it ends, for these handlers.
+        # When uvicorn ends, it raises the signals that it caught again, for these handlers.
         signal.signal(signal.SIGTERM, end)
         signal.signal(signal.SIGINT, end)
         with listener:
@@ -171,7 +171,7 @@ class HttpApp:
         raise RequestError(HTTPStatus.NOT_FOUND, message)
 
     async def _take_turns(self, request: Request, pieces: Iterator[Piece]) -> AsyncIterator[Piece]:
-        """Yields the pieces of texts, between which other requests have their turns."""
+        """Yields the pieces of texts; other requests take their turns between them."""
         while (piece := await self._compute(request, next, pieces, None)) is not None:
             yield piece
 
@@ -225,7 +225,7 @@ class BoundedApp:
 
 
 async def read_body(request: Request) -> bytes:
-    """Returns the body of a request; refuses one that is too large or too late."""
+    """Returns the body of a request; rejects one that is too large or too late."""
     body = bytearray()
     try:
         async with asyncio.timeout(_CLIENT_SECONDS):
@@ -243,14 +243,14 @@ async def read_body(request: Request) -> bytes:
 async def _stream(
     head: dict[str, Any], drawn: AsyncIterator[list[Choice]], n_read: int
 ) -> AsyncIterator[str]:
-    """Yields the events of a stream; Starlette cancels it if the client goes away."""
+    """Yields the events of a stream; Starlette cancels it if the client disconnects."""
     async for choices in drawn:
         yield f"data: {json.dumps({**head, **_describe_choices(choices, n_read)})}\n\n"
     yield "data: [DONE]\n\n"
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    """Answers a request that failed; uvicorn logs what is a fault of the server."""
+    """Answers a request that failed; uvicorn logs the server's own errors."""
     if isinstance(error, HTTPException):  # no such route, or not with this method
         place = f"{request.method} {request.url.path}"
         return make_error(HTTPStatus(error.status_code), f"{error.detail}: {place}")
@@ -261,7 +261,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 
 
 def _make_response(content: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    # Starlette's own does not take the lone surrogates that a vocabulary may hold.
+    # Starlette's JSON response rejects the lone surrogates that a vocabulary may hold.
     return Response(json.dumps(content), status, media_type="application/json")
 
 

@@ -25,9 +25,9 @@ _SCORE_PIECE = 64  # texts: enough to fill batches of different lengths
 
 
 class Choice(NamedTuple):
-    """What a request has added to a prompt."""
+    """The text that a request has added to a prompt."""
 
-    text: str  # since the last piece, as far as it will not change
+    text: str  # since the last piece, as far as it is final
     n_tokens: int  # in all
     finish_reason: str | None  # "length" or "stop" with the last piece
 
@@ -59,7 +59,7 @@ class ServedTexts:
             yield len(piece)
 
     def draw(self, max_tokens: int, piece_len: int) -> Iterator[list[Choice]]:
-        """Adds tokens to each text, and yields what is new after each piece of so many tokens."""
+        """Adds tokens to each text; yields the new text after each piece of `piece_len` tokens."""
         session = self._session
         before, n_before = session.ids, [len(ids) for ids in session.added]
         n_shown = [0] * len(n_before)
@@ -85,7 +85,7 @@ class ServedTexts:
     def _decode_stable(
         self, before: np.ndarray, ids: np.ndarray, has_ended: bool, is_last: bool
     ) -> str:
-        """Returns the text of new ids (n,) as far as it will not change, without its stop."""
+        """Returns the text of new ids (n,) as far as it is final, without its stop."""
         text = decode_added(self._vocabulary, before, ids)
         if has_ended:
             stops = [stop for stop in self._stops if stop in text]
@@ -110,7 +110,7 @@ class ModelService:
         self.default_prompt = choose_prefix(lm.vocabulary)
 
     def start(self, request: CompletionRequest) -> ServedTexts:
-        """Reads the prompts of a request, unless it needs one compiled program too many."""
+        """Reads the prompts of a request, unless it would need too many compiled programs."""
         sampler = _make_sampler(self.lm, request)
         # XLA compiles a loop for each combination of these and keeps it until the process ends.
         program = (len(request.rows), sampler.constants, sampler.draws_by_bins)
@@ -124,7 +124,7 @@ class ModelService:
         return texts
 
     def score(self, request: ScoreRequest) -> Iterator[list[dict[str, Any]]]:
-        """Yields the scores of the next texts, with the names of `TextScore`."""
+        """Yields the scores of the next texts, with the field names of `TextScore`."""
         texts, carries = request.texts, request.carry_memory
         n_each = max(len(texts), 1) if carries else _SCORE_PIECE
         for start in range(0, len(texts), n_each):

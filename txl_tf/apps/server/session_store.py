@@ -1,4 +1,4 @@
-"""The sessions of all clients: bounded in number, and forgotten when they are idle."""
+"""The sessions of all clients: limited in number, and dropped when they are idle."""
 
 import contextlib
 import time
@@ -12,7 +12,7 @@ from txl_tf.apps.server.model_service import ServedTexts
 
 @dataclass
 class Place:
-    """What the store holds of a session."""
+    """A session in the store."""
 
     texts: ServedTexts | None = None  # until the session has begun
     in_use: bool = False
@@ -20,9 +20,9 @@ class Place:
 
 
 class SessionStore:
-    """Sessions by the ids that clients have given them, for the thread of the event loop only.
+    """Sessions by the ids that clients chose; only the thread of the event loop may use it.
 
-    If the store is full, a new session is refused: to drop another client's would lose its text.
+    If the store is full, a new session is rejected: dropping another one would lose its text.
     """
 
     def __init__(self, max_sessions: int, idle_seconds: float):
@@ -32,11 +32,11 @@ class SessionStore:
 
     @contextlib.contextmanager
     def use(self, session: str, *, begins: bool) -> Iterator[Place]:
-        """Yields the place of a session, and removes it if the session has not begun at the end.
+        """Yields the place of a session, and removes it if the session did not begin.
 
         Raises:
-            RequestError: If there is no such session, status 404; if it exists already or another
-                request uses it, 409; or if there are too many, 429.
+            RequestError: If there is no such session (status 404), it already exists or another
+                request uses it (409), or there are too many (429).
         """
         self._drop_idle()
         if begins and session in self._places:
@@ -60,7 +60,7 @@ class SessionStore:
                 del self._places[session]
 
     def delete(self, session: str) -> None:
-        """Forgets a session; a request that uses it is still answered."""
+        """Drops a session; a request that uses it is still answered."""
         self._drop_idle()
         self._get(session)
         del self._places[session]
@@ -75,7 +75,7 @@ class SessionStore:
         return self._places[session]
 
     def _drop_idle(self) -> None:
-        """Forgets the sessions that no request has used for long enough."""
+        """Drops the sessions that no request has used for too long."""
         oldest = time.monotonic() - self._idle_seconds
         self._places = {
             session: place

@@ -173,7 +173,7 @@ class EvaluationLanes:
 
 
 class SlidingWindows(EvaluationLanes):
-    """Overlapping windows of W tokens as segments; each starts s tokens (the stride) after the last.
+    """Segments that overlap: windows of W tokens, each starting a stride s after the last.
 
     Only the last s targets of a window count, so each has at least W - s + 1 tokens of context; in
     the first window, all count. Every token except the first is therefore a target exactly once. A
