@@ -1,4 +1,4 @@
-"""Makes the records of a data set: `txl prepare`, started from the project's folder.
+"""Creates the records of a data set: `txl prepare`, started from the project's folder.
 
 python data_prep/make_tfrecords.py --dataset text8
 """

@@ -193,7 +193,7 @@ def add_surprisal_tab(gr: Any, views: "ModelViews", sample: str, max_tokens: int
     gr.HTML(
         '<p class="quiet">The model reads a text and predicts each of its tokens. The color of a '
         "token is its surprisal, -log2 of its probability, in bits. Point at a token to see "
-        "the likeliest alternatives.</p>"
+        "the most likely alternatives.</p>"
     )
     text = gr.Textbox(sample, label=f"Text, up to {max_tokens:,} tokens", lines=4, max_lines=8)
     read = gr.Button("Read", variant="primary", interactive=bool(sample))

@@ -203,7 +203,7 @@ def test_the_unknown_symbol_of_the_vocabulary_of_a_run_can_be_chosen(files, caps
     np.testing.assert_array_equal(read_ids(folder / "records", "valid"), [1, 1, 0, 1, 1, 1, 1, 1])
     for flag in ("--lower_case", "--line_end=x"):
         assert call(folder, *flags, "--level=word", flag) != 0
-        assert "has no effect: --vocab_file says it" in capsys.readouterr().err
+        assert "has no effect: --vocab_file determines it" in capsys.readouterr().err
 
 
 def test_names_of_files_need_not_be_utf8(files):

@@ -16,7 +16,7 @@ def test_without_a_program_all_are_listed_with_a_line_each(capsys):
     lines = capsys.readouterr().out.splitlines()
     listed = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines if line[:2] == "  "}
     assert list(listed) == txl.PROGRAMS
-    assert listed["prepare"] == "Makes the records of a data set."
+    assert listed["prepare"] == "Creates the records of a data set."
 
 
 @pytest.mark.parametrize("program", txl.PROGRAMS)

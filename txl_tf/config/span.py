@@ -21,7 +21,7 @@ _COUNTS_SELF = describe(
     rare=True,
 )
 
-KERNEL_DTYPES = ("float32", "bfloat16", "int8")  # of the weights in inference
+KERNEL_DTYPES = ("float32", "bfloat16", "int8")  # of the weights for inference
 
 DEFAULT_TEMPERATURE, DEFAULT_TOP_K = 0.95, 40  # of generation, in Python, programs and server
 MAX_SAMPLING_SEED = 2**63 - 1  # the generator of random numbers takes int64

@@ -223,7 +223,7 @@ def _run_process(checks: Sequence[Check], sender: Connection, log: str) -> None:
     if not is_jax():
         import tensorflow as tf
 
-        # `resume` starts other processes, which need memory, too.
+        # `resume` starts other processes, which also need memory.
         for device in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(device, True)
     for check in checks:

@@ -51,7 +51,7 @@ def define_flags() -> flags.FlagValues:
     define = functools.partial(define_flag, options)
     define_run_flags(options)
     text = (
-        f"Evaluate with the settings of this preset; {SOTA} stands for the preset whose model the "
+        f"Evaluate with the settings of this preset; {SOTA} means the preset whose model the "
         "run has. [default: the settings of the run]"
     )
     define("preset", str, None, text, choices=(SOTA, *presets.names()))

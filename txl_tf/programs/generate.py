@@ -211,7 +211,7 @@ def _print(pieces: Iterable[str]) -> None:
 def _read_prompts(options: flags.FlagValues) -> list[str]:
     """Returns the prompts from the flags or the standard input."""
     if options.prompt and options.prompt_file:
-        raise flags.Error("--prompt and --prompt_file exclude each other")
+        raise flags.Error("--prompt and --prompt_file cannot be used together")
     if options.prompt is not None:
         prompts = list(options.prompt)
     elif options.prompt_file not in (None, "-"):

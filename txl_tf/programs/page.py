@@ -70,7 +70,7 @@ def define_flags() -> flags.FlagValues:
 def write_page(options: flags.FlagValues) -> None:
     """Reads a text with a run, and writes the page."""
     if options.split and options.file:
-        raise flags.Error("--split and a file exclude each other")
+        raise flags.Error("--split and a file cannot be used together")
     if len(options.file) > 1:
         raise flags.Error(f"one file is expected. Received: {' '.join(options.file)}")
     if options["data_dir"].present and not options.split:

@@ -130,14 +130,14 @@ def check_flags(options: flags.FlagValues) -> None:
     if fraction is not None:
         text = f"--valid_fraction must be between 0 and 1. Received: {fraction}"
         _refuse(not 0 < fraction < 1, text)
-        _refuse(options.valid, "--valid and --valid_fraction exclude each other")
+        _refuse(options.valid, "--valid and --valid_fraction cannot be used together")
         _refuse(runner, "--valid_fraction is for one machine; with --runner, pass --valid")
     has_both = "documents" in given and options.document_separator is not None
-    _refuse(has_both, "--documents and --document_separator exclude each other")
+    _refuse(has_both, "--documents and --document_separator cannot be used together")
     for name in sorted(given & {"min_count", "max_symbols", "special"}):
         _refuse(vocab_file, f"flag --{name} is for a new vocabulary, not for --vocab_file")
     for name in sorted(given & {"lower_case", "line_end"}):
-        text = f"flag --{name} has no effect: --vocab_file says it"
+        text = f"flag --{name} has no effect: --vocab_file determines it"
         _refuse(vocab_file.endswith(".json"), text)
     check_pipeline_flags(options, ("temp_dir",))
     if runner:

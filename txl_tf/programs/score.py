@@ -177,7 +177,7 @@ def _check_flags(options: flags.FlagValues) -> None:
         if options[name].present and options.by != "document":
             raise flags.Error(f"--{name} needs --by document. Received: --by {options.by}")
     if options["documents"].present and options.document_separator is not None:
-        raise flags.Error("--documents and --document_separator exclude each other")
+        raise flags.Error("--documents and --document_separator cannot be used together")
     check_pipeline_flags(options, ("out",))
     if options.runner:
         _check_runner(options)
@@ -189,7 +189,7 @@ def _check_runner(options: flags.FlagValues) -> None:
     if options.out is None:
         raise flags.Error("--runner needs --out, the folder for the scores")
     if options.carry_memory:
-        raise flags.Error("--carry_memory reads one file after the other: it excludes --runner")
+        raise flags.Error("--carry_memory reads files one after another, not with --runner")
     if options["format"].present and options.format != "jsonl":
         raise flags.Error(f"--runner writes --format jsonl. Received: --format {options.format}")
     if not options.files or "-" in options.files:

@@ -144,7 +144,7 @@ def read_transformers_config(folder: str) -> TransformersConfig:
 
 
 def load_transformers_model(folder: str) -> tuple[TransformerXL, EvalConfig]:
-    """Returns the model of a folder, and the config of how Hugging Face transformers reads with it.
+    """Returns the model of a folder, and how Hugging Face transformers reads text with it.
 
     The weights are in model.safetensors, its shards, or pytorch_model.bin, in this order of
     preference. 16-bit weights become float32.

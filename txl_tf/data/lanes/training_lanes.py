@@ -162,7 +162,7 @@ class TrainingLanes:
     Raises:
         ValueError: If a size is not positive, or a random length could be below 1.
         UserError: If the split is too short to give each lane one segment of each length, or
-            `make_stages` refuses the schedule.
+            `make_stages` rejects the schedule.
     """
 
     def __init__(

@@ -65,6 +65,6 @@ def _compare_uses(lm: Any) -> Figures:
     best = np.argmax(log_probs[0, len(ids) - 1 : -1], axis=-1)
     n_equal = int(np.sum(best == ids_with_drawn[len(ids) :]))
     figures["drawn"] = repr(continuation)
-    message = f"only {n_equal} of {len(best)} drawn tokens are the likeliest"
+    message = f"only {n_equal} of {len(best)} drawn tokens are the most likely ones"
     require(n_equal == len(best), message, figures)
     return figures

@@ -91,7 +91,7 @@ def start_in_utf8(argv: list[str]) -> None:
     if argv is sys.argv and sys.getfilesystemencoding() != "utf-8":
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Lines are written at once to a pipe, too; the terminal may lack some characters.
+        # Also write each line to a pipe immediately; the terminal may lack some characters.
         sys.stdout.reconfigure(line_buffering=True, errors="replace")
 
 

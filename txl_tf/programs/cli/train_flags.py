@@ -111,7 +111,7 @@ def evaluates(options: flags.FlagValues) -> bool:
 def check_flags(options: flags.FlagValues) -> None:
     """Checks that flags that belong to no config do not contradict each other."""
     if options.config and options.preset:
-        raise flags.Error("--config and --preset exclude each other")
+        raise flags.Error("--config and --preset cannot be used together")
     if not options.tie_weight:
         raise flags.Error("--tie_weight=false: the softmax always has the embedding's weights")
     if not trains(options) and not evaluates(options):
