@@ -193,7 +193,7 @@ def _get_figure(record: dict[str, Any], level: str | None) -> tuple[str, float]:
 
 
 def _describe_counting(record: dict[str, Any]) -> str:
-    """Returns as text which tokens count, and with what context."""
+    """Describes which tokens an evaluation counts, and with what context."""
     parts = [EvalConfig.from_json(record["evaluation"]).describe()]
     parts.append(f"{record['lanes']} lane{'s' * (record['lanes'] > 1)}")
     if record["stride"]:

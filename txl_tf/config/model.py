@@ -277,12 +277,12 @@ class ModelConfig(Config):
 
     @property
     def input_rate(self) -> float:
-        """The rate of the dropout of the embeddings and the positions."""
+        """The dropout rate of the embeddings and positions."""
         return self.dropout if self.input_dropout == -1 else self.input_dropout
 
     @property
     def output_rate(self) -> float:
-        """The rate of the dropout of the last hidden states."""
+        """The dropout rate of the last hidden states."""
         return self.dropout if self.output_dropout == -1 else self.output_dropout
 
     @property
@@ -339,7 +339,7 @@ class ModelConfig(Config):
     def has_embedding_projection(self, index: int) -> bool:
         """Returns whether bin `index` of the embedding has a projection [E_i, D].
 
-        With `div_val` = 1 there is one table and at most one projection: that of bin 0.
+        With `div_val` = 1, there is one table and at most one projection, that of bin 0.
         """
         if self.div_val == 1:
             return index == 0 and self.d_embed != self.d_model

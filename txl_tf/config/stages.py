@@ -21,10 +21,10 @@ class Stage(NamedTuple):
 
 
 def make_stages(schedule: tuple[tuple[int, int], ...], tgt_len: int) -> tuple[Stage, ...]:
-    """Returns the stages of a run; the last has no end.
+    """Returns the stages of a run; the last one has no end.
 
     Args:
-        schedule: Pairs of a step and the segment length before it.
+        schedule: Pairs of a step and the segment length before that step.
         tgt_len: The segment length from the last of these steps on.
 
     Raises:
@@ -51,7 +51,7 @@ def make_stages(schedule: tuple[tuple[int, int], ...], tgt_len: int) -> tuple[St
 
 
 def find_longest(tgt_len: int, std: float) -> int:
-    """Returns the longest of random segment lengths, three standard deviations above the mean.
+    """Returns the longest random segment length, three standard deviations above the mean.
 
     >>> find_longest(70, 5.0)
     85
@@ -92,7 +92,7 @@ def _is_schedule(schedule: Any) -> bool:
 def _check_start(stage: Stage, before: Stage) -> None:
     """Checks that the text before a stage is a whole number of segments of its length.
 
-    Its segments then end where an epoch ends, like those of all other lengths.
+    One of its segments then ends where an epoch ends, as for all other lengths.
     """
     if stage.first_token % stage.tgt_len == 0:
         return

@@ -225,7 +225,7 @@ class TrainConfig(ReadingConfig):
 
     @property
     def mean_length_share(self) -> float:
-        """The mean length of the segments, as a share of `tgt_len`."""
+        """The mean segment length, as a share of `tgt_len`."""
         return 1 - self.half_len_rate / 2
 
     @property

@@ -40,7 +40,7 @@ def work_aside(folder: Path, prefix: str) -> Iterator[Path]:
     files can be moved only within one file system. `folder` is created if it is missing.
 
     A killed process leaves its folder behind, and the next call with the same prefix on the same
-    machine removes it. On a shared disk, the folders of other machines stay: this one cannot tell
+    machine removes it. On a shared disk, it keeps folders of other machines, as it cannot tell
     whether their processes still run.
     """
     is_new = not folder.exists()

@@ -19,7 +19,7 @@ Tensors = dict[str, tf.Tensor]
 class ServedModel(tf.Module):
     """The content of a SavedModel: weights, position products, vocabulary and functions.
 
-    Without a vocabulary it has only the signatures that take ids.
+    Without a vocabulary, it has only the signatures that take ids.
     """
 
     def __init__(self, cached: CachedModel, vocabulary: Vocabulary | None, batch_size: int):
@@ -31,7 +31,7 @@ class ServedModel(tf.Module):
         self.tokenizer = None if vocabulary is None else StrictTokenizer(vocabulary)
 
     def make_signatures(self) -> dict[str, tf.function]:
-        """Returns the signatures by name; as attributes they would be traced a second time."""
+        """Returns the signatures by name; as attributes, they would be traced a second time."""
         ragged = tf.RaggedTensorSpec((None, None), tf.int32)
         # Both scoring signatures share this function, so it is traced and saved once.
         score = tf.function(self.score, input_signature=[ragged], autograph=False)

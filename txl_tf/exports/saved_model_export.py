@@ -71,7 +71,7 @@ def export_saved_model(
 
 
 def _describe(function: Any) -> dict[str, Any]:
-    """Returns the dtypes and shapes of a signature's inputs and outputs; -1 stands for any size."""
+    """Returns the dtypes and shapes of a signature's inputs and outputs; -1 means any size."""
     inputs = {spec.name: spec for spec in function.structured_input_signature[0]}
     sides = {"inputs": inputs, "outputs": function.structured_outputs}
     return {

@@ -55,7 +55,7 @@ class SavedModelScorer(TextScorer):
 
 
 class _SavedModelReader:
-    """The reader of a SavedModel, whose signature scores the tokens that it is given."""
+    """The reader of a SavedModel, whose signature `step` scores the tokens that it reads."""
 
     dynamic = None
 

@@ -19,7 +19,7 @@ _NOT_TEXT8 = re.compile(rb"[\x80-\xff]+|[^a-z ]")
 
 
 def parse_text8(text: bytes) -> bytes:
-    """Parses characters in the 2019 format: a space after each, "_" for a space.
+    """Parses characters in the 2019 format: each is followed by a space, and "_" means a space.
 
     >>> parse_text8(b"a _ b ")
     b'a b'
@@ -46,7 +46,7 @@ def check_text8(text: bytes) -> bytes:
 
 
 def parse_enwik8(text: bytes) -> bytes:
-    r"""Parses bytes in the 2019 format: decimal numbers, but a line break for byte 10.
+    r"""Parses bytes in the 2019 format: decimal numbers, with a line break for byte 10.
 
     >>> parse_enwik8(b"72 105 \n 33")
     b'Hi\n!'

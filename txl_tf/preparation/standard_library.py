@@ -98,7 +98,7 @@ def read_docstrings(source: bytes) -> list[str]:
 
 
 def split_documents(documents: Iterable[str]) -> dict[str, list[bytes]]:
-    """Distributes documents over the splits, in UTF-8 with a blank line after each.
+    """Distributes documents over the splits, in UTF-8, with a blank line after each one.
 
     Of every 20 documents, the second to last goes to valid and the last to test. Empty and repeated
     ones are dropped: repeats could put training text into the test split.

@@ -1,4 +1,4 @@
-"""A preset: the settings of a model, of its training and of its evaluation."""
+"""A preset: the settings of a model, its training and its evaluation."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Settings of the paper and its authors' code, and of NVIDIA."""
+"""Settings of the paper, of its authors' code and of NVIDIA."""
 
 import dataclasses
 

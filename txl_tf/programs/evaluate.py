@@ -164,7 +164,7 @@ def check_dynamic_flags(options: flags.FlagValues) -> None:
 
 
 def choose_dynamic_config(options: flags.FlagValues) -> DynamicConfig | None:
-    """Returns the settings of dynamic evaluation that the flags choose; `None` for a static one."""
+    """Returns the settings of dynamic evaluation from the flags; `None` for a static evaluation."""
     if not options.dynamic:
         return None
     base = DynamicConfig(options.dynamic_rule or "rms")

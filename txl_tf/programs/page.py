@@ -159,7 +159,7 @@ def _read_text(options: flags.FlagValues, lm: "LanguageModel") -> tuple[str, np.
 
 
 def _check_start(start: int, n_tokens: int, name: str) -> None:
-    """Raises a `UserError` if fewer than the two tokens that a page needs are left."""
+    """Raises a `UserError` unless the two tokens that a page needs are left from `start` on."""
     if start > n_tokens - 2:
         raise UserError(
             f"{name} has {n_tokens:,} tokens, and a page needs 2 of them from --start on. "

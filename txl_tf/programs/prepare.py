@@ -94,7 +94,7 @@ def make_records(options: flags.FlagValues) -> None:
 
 
 def make_options(options: flags.FlagValues) -> PrepareOptions:
-    """Returns the checked flags as options, and prints the effect of flags of the 2019 release."""
+    """Returns the checked flags as options, and prints the replacements of flags of 2019."""
     check_flags(options)
     cutoffs = None if options.cutoffs is None else check_cutoffs(options)
     for line in describe_legacy_flags(options, PREPARATION_FLAGS):

@@ -42,7 +42,7 @@ _STYLE = read_asset("samples_page.css")
 
 
 class Sample(NamedTuple):
-    """A context of a split, its continuation by the model and the text that really followed."""
+    """A context from a split, its continuation by the model, and the text that really followed."""
 
     start: int  # the position of the context in the split, in tokens
     seed: int
@@ -118,7 +118,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def show_samples(options: flags.FlagValues) -> None:
-    """Prints samples one by one, and adds each to the files that the flags name."""
+    """Prints samples one by one, and adds each one to the output files."""
     check_seeds(options)
     if options.html and options.html == options.json:
         raise flags.Error(f"--html and --json must name two files. Received: {options.html}")

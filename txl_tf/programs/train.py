@@ -32,7 +32,7 @@ def count_replicas(options: flags.FlagValues) -> int:
 
 
 def define_gpu_flags() -> flags.FlagValues:
-    """Returns the flags of the program, before parsing: those of training, and of its devices."""
+    """Returns the flags of the program, before parsing: those of training and of its devices."""
     options = define_flags()
     define = functools.partial(define_flag, options, section="Devices")
     define("num_gpus", int, None, "Number of GPUs to use. [default: all]", lower_bound=0)

@@ -107,7 +107,7 @@ def load_vocabulary(path: str | os.PathLike[str], dataset: str | None = None) ->
 
 
 def _read_vocabulary(top: Any, dataset: str | None) -> tuple[Vocabulary, str | None]:
-    """Returns the vocabulary of a corpus or a vocabulary, and the name of the data set."""
+    """Returns the vocabulary of a corpus or vocabulary object, and the name of the data set."""
     if type(top) is _Corpus:
         corpus = _read_attributes(top, _Corpus)
         top = corpus.get("vocab")

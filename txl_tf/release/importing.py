@@ -61,7 +61,7 @@ def read_release(source: str, *, dataset: str | None = None) -> Release:
     Args:
         source: A folder of the release, with `model/` and optionally `data/`; its model folder; a
             checkpoint; or a folder of a Hugging Face Transformer-XL.
-        dataset: The name of the data set, if the source states none or a wrong one.
+        dataset: The name of the data set, if the source gives none or a wrong one.
     """
     if is_transformers_folder(source):
         model, evaluation = load_transformers_model(source)
@@ -86,7 +86,7 @@ def _check_finite(source: str, model: TransformerXL) -> None:
 
 
 def _find_data(source: str, path: str) -> str | None:
-    """Returns the folder of the data beside a checkpoint; `None` if there is none."""
+    """Returns the data folder next to a checkpoint; `None` if there is none."""
     model_dir = os.path.dirname(path)
     for folder in (os.path.join(source, "data"), os.path.join(model_dir, os.pardir, "data")):
         if tf.io.gfile.isdir(folder):

@@ -52,7 +52,7 @@ def describe_config(config: ModelConfig) -> str:
 
 
 def _check_file_size(path: str, shapes: Mapping[str, list[int]]) -> None:
-    """Checks that the files are as large as the variables; a damaged index can list any shape."""
+    """Checks that the files are as large as the variables: a damaged index can list any shape."""
     n_bytes = sum(tf.io.gfile.stat(file).length for file in tf.io.gfile.glob(f"{path}.data-*"))
     n_numbers = sum(math.prod(shape) for shape in shapes.values())
     if n_numbers * _MIN_BYTES > n_bytes:
@@ -99,7 +99,7 @@ def _infer_from_shapes(shapes: Shapes) -> ModelConfig:
 
 
 def _infer_div_val(widths: list[int]) -> int:
-    """Returns the `div_val` that gives the embeddings of the bins these widths."""
+    """Returns the `div_val` with which the embeddings of the bins have these widths."""
     # Widths are rounded down, so several values may fit; the quotient is the intended one.
     quotient = [max(widths[0] // max(widths[1], 1), 1)] if len(widths) > 1 else []
     for div_val in itertools.chain(quotient, range(2, widths[0] + 1)):

@@ -80,7 +80,7 @@ class _Archive:
             raise UserError("its tensors are much larger than the file")
 
     def read(self, name: str) -> bytes:
-        """Returns the content of a member, by its name without the folder of all members."""
+        """Returns the content of a member, given its name without the common folder."""
         try:
             member = self._zip.getinfo(f"{self._folder}{name}")
         except KeyError as error:

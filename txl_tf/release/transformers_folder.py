@@ -115,7 +115,7 @@ class TransformersConfig(NamedTuple):
 def is_transformers_folder(folder: str) -> bool:
     """Returns whether a folder is a Transformer-XL of Hugging Face transformers, even if damaged.
 
-    Weight files with the names of that library are enough, whatever the config states.
+    Weight files with the names of that library are sufficient, whatever the config says.
     """
     if any(Path(folder, name).is_file() for name in (_SAFETENSORS, _INDEX, _TORCH)):
         return True
@@ -170,8 +170,8 @@ def read_transformers_vocabulary(folder: str) -> Vocabulary | None:
     the end of a line, and "<UNK>" or "<unk>" the unknown word.
 
     Returns:
-        The vocabulary. `None` if the folder has no vocab.txt of words; a line is printed if it
-        has another vocabulary.
+        The vocabulary; `None` if the folder has no vocab.txt of words. If it has another
+        vocabulary, a line is printed.
 
     Raises:
         UserError: If vocab.txt cannot be read, or does not have the size of the model's vocabulary.
@@ -346,7 +346,7 @@ def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def _read_shards(index: Path) -> dict[str, np.ndarray]:
-    """Returns the tensors of all files that an index names, which must be in its folder."""
+    """Returns the tensors of all files in an index; the files must be in its folder."""
     try:
         names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
         paths = [index.with_name(name) for name in names]  # raises if it is in another folder

@@ -62,7 +62,7 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
 
 
 def read_global_step(path: str) -> int:
-    """Returns the training step of a checkpoint, by its variable or its name; 0 if unknown."""
+    """Returns the training step of a checkpoint, from its variable or name; 0 if unknown."""
     with open_release_checkpoint(path) as reader:
         if reader.get_variable_to_shape_map().get(GLOBAL_STEP) == []:
             return int(reader.get_tensor(GLOBAL_STEP))
@@ -173,7 +173,7 @@ def export_model(out: str, model: TransformerXL, *, step: int) -> str:
 
 
 def export_data(out: str, vocabulary: Vocabulary, config: ModelConfig, dataset: str) -> None:
-    """Writes `data/`: `corpus-info.json` as the release's programs read it, and the vocabulary.
+    """Writes `data/`: `corpus-info.json` in the format of the release, and the vocabulary.
 
     No pickle is written: unpickling can execute code, and the release's training and evaluation
     read no pickle.

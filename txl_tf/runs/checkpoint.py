@@ -7,10 +7,10 @@ whether there is a memory, `origin` names the step and the run.
 
 The memory is written first, in one file for each process: `ckpt-STEP.memory-PART-of-PARTS` is a
 tensorflow checkpoint whose tensors are called `layer_I/rows_START_STOP` after the lanes that they
-hold: lanes, not replicas, because a run may resume with another number of replicas. I counts the
-tensors of the memory. These files name their origin too, so that parts of different checkpoints are
-never mixed. The `.index` of the rest is written last, from a folder `ckpt-STEP_temp`; files without
-it are the remains of a save or removal that was interrupted.
+hold: lanes, not replicas, because a run may resume with another number of replicas. I is the index
+of the tensor. These files also name their origin, so that parts of different checkpoints are never
+mixed. The `.index` of the rest is written last, from a folder `ckpt-STEP_temp`; files without it
+are the remains of an interrupted save or removal.
 """
 
 import contextlib
@@ -217,7 +217,7 @@ def list_memory_parts(path: str) -> list[re.Match[str]]:
 
 
 def read_step(path: str) -> int:
-    """Returns the step in the name of a checkpoint, `.../ckpt-STEP`, or in a file of weights."""
+    """Returns the step in the name of a checkpoint, `.../ckpt-STEP`, or in a weights file."""
     if is_weights_file(path):
         with open_weights(path) as file:
             return int((file.metadata() or {}).get("step", 0))
@@ -272,7 +272,7 @@ def load_choice(
 
 
 def check_not_release(path: str) -> None:
-    """Checks that a checkpoint, if it is readable, is not of the 2019 release."""
+    """Checks that a checkpoint, if readable, is not from the 2019 release."""
     if is_weights_file(path):
         return
     try:
@@ -290,7 +290,7 @@ def check_not_release(path: str) -> None:
 
 
 def _find_run(path: str) -> str | None:
-    """Returns the run folder that a checkpoint lies in; `None` if it lies elsewhere."""
+    """Returns the run folder that contains a checkpoint; `None` if there is none."""
     model_dir, name = os.path.split(os.path.dirname(path))
     return model_dir if name == CHECKPOINTS_NAME else None
 
@@ -311,7 +311,7 @@ def _name_whole(path: str) -> str:
 
 
 def name_variables(variables: list[keras.Variable]) -> dict[str, tf.Variable]:
-    """Returns TensorFlow's variables by path, their name in a checkpoint."""
+    """Returns TensorFlow's variables by path, which is their name in a checkpoint."""
     return {name: variable.value for name, variable in name_weights(variables).items()}
 
 

@@ -3,19 +3,19 @@
 MODEL_DIR/config.json         data set, model, training and evaluation
 MODEL_DIR/run.json            the run's id, which its checkpoints name
 MODEL_DIR/options.json        when it saves, evaluates and stops; absent for an import
-MODEL_DIR/data.json           location of the records, the path that was given last, and checksums
-                              of their splits; absent for an import
+MODEL_DIR/data.json           folder of the records, as last given, and checksums of their splits;
+                              absent for an import
 MODEL_DIR/vocabulary.json     symbols in id order; absent if only ids are known
 MODEL_DIR/checkpoints/        weights, optimizer, step, memory
 MODEL_DIR/averaged/           checkpoint means
 MODEL_DIR/log.jsonl           one object for each logged step
 MODEL_DIR/validation.jsonl    one object for each evaluation during training
 MODEL_DIR/evaluations.jsonl   one object for each evaluation by `txl evaluate`
-MODEL_DIR/lock                while a process trains
+MODEL_DIR/lock                present while a process trains
 MODEL_DIR/events/             for TensorBoard: hyper-parameters, and in train/ and validation/
                               the numbers of the log, scores and samples
-MODEL_DIR/records/            of an import: the splits that came with it
-MODEL_DIR/import.json         of an import: its origin
+MODEL_DIR/records/            for an import: the splits that came with it
+MODEL_DIR/import.json         for an import: its origin
 """
 
 import contextlib
@@ -230,7 +230,7 @@ def has_run(model_dir: str) -> bool:
 
 
 def make_run_id() -> str:
-    """Returns a new run id: 12 hexadecimal digits, which a float64 represents exactly."""
+    """Returns a new run id: 12 hexadecimal digits, which float64 represents exactly."""
     return secrets.token_hex(6)
 
 

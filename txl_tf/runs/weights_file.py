@@ -31,7 +31,7 @@ def open_weights(path: str) -> Iterator[Any]:
 
 
 def name_weights(variables: Sequence[keras.Variable]) -> dict[str, keras.Variable]:
-    """Returns variables by path, their name in a file or checkpoint."""
+    """Returns variables by path, which is their name in a file or checkpoint."""
     named = {variable.path.replace("/", "."): variable for variable in variables}
     assert len(named) == len(variables), "paths of variables must be unique"
     return named
@@ -66,7 +66,7 @@ def write_weights_file(
     """Writes the weights of a model as safetensors, in the NumPy dtype `dtype`.
 
     Raises:
-        UserError: If it cannot be written.
+        UserError: If the file cannot be written.
     """
     arrays = {
         name: ops.convert_to_numpy(variable).astype(dtype)

@@ -1,7 +1,7 @@
-"""Pieces of a text: groups of small files and ranges of large ones, to be read by many workers.
+"""Pieces of a text for many workers: groups of small files, and ranges of large ones.
 
-The ranges of a file are numbered by a grid of equal steps. Each worker extends its range to line
-boundaries, so files are split without being read.
+The ranges of a file are steps of a regular grid. Each worker moves the ends of its range to line
+boundaries, so files are divided without being read.
 """
 
 from collections.abc import Iterable, Iterator

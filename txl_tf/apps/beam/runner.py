@@ -135,7 +135,7 @@ def _read_lines(path: str) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Silences Beam and the TensorFlow of local workers: errors come as exceptions."""
+    """Silences Beam and the TensorFlow of local workers, whose errors arrive as exceptions."""
     logger, name = logging.getLogger("apache_beam"), "TF_CPP_MIN_LOG_LEVEL"
     level, cpp_level = logger.level, os.environ.get(name)
     logger.setLevel(logging.CRITICAL)

@@ -43,7 +43,7 @@ class ScoreRequest:
 
 @dataclass(frozen=True)
 class CompletionRequest:
-    """The body of a request for texts; without a prompt it continues a session."""
+    """The body of a request for completions; without a prompt, it continues a session."""
 
     model: str | None = None
     prompt: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class CompletionRequest:
 
     @property
     def rows(self) -> list[str]:
-        """What is read for each text of the answer: `n` times each prompt, or `text`."""
+        """The text to read for each completion: `n` times each prompt, or `text`."""
         return [prompt for prompt in self.prompt for _ in range(self.n)] or [self.text]
 
 

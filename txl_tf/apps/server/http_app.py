@@ -44,7 +44,7 @@ Piece = TypeVar("Piece")
 
 
 class HttpApp:
-    """Answers requests; one thread computes, and only the event loop's thread touches the rest."""
+    """Answers requests: one thread computes, and the event loop's thread does everything else."""
 
     def __init__(
         self, service: ModelService, *, max_tokens: int, max_sessions: int, idle_seconds: float
@@ -178,7 +178,7 @@ class HttpApp:
     async def _compute(
         self, request: Request, function: Callable[..., Any], *arguments: object
     ) -> Any:
-        """Calls a function in the thread that computes, if the client is still connected."""
+        """Calls a function in the computing thread, if the client is still connected."""
         if await request.is_disconnected():
             raise ClientDisconnect
         loop = asyncio.get_running_loop()
@@ -191,7 +191,7 @@ class HttpApp:
 
 
 class BoundedApp:
-    """An ASGI application that bounds the number of POST requests in progress.
+    """An ASGI application that limits the number of POST requests in progress.
 
     The exit stack "held" in the scope of a request is closed after its answer has been sent.
     """

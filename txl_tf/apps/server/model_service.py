@@ -99,7 +99,7 @@ class ServedTexts:
 
 
 class ModelService:
-    """A language model with its name in requests, for the one thread that computes."""
+    """A language model with its name in requests, for use by the computing thread only."""
 
     def __init__(self, lm: LanguageModel, name: str):
         if lm.vocabulary is None:

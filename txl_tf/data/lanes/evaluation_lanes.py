@@ -1,4 +1,4 @@
-"""Cutting a split into lanes, or into overlapping windows, for an evaluation.
+"""Cutting a split into lanes or overlapping windows for an evaluation.
 
 Letters: B lanes, T tokens in a segment, n tokens in the split.
 """
@@ -52,7 +52,7 @@ class Segment(NamedTuple):
         )
 
     def fill_row(self, row: int, split: Tokens, start: int, count: int) -> None:
-        """Reads `count` inputs of a split from `start` on into a row, and their targets."""
+        """Reads `count` inputs of a split, from `start` on, and their targets into a row."""
         ids = split.read(start, start + count + 1)
         self.ids[row, :count] = ids[:-1]
         self.targets[row, :count] = ids[1:]

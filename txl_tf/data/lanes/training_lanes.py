@@ -16,7 +16,7 @@ from txl_tf.errors import UserError
 
 
 class Tokens(Protocol):
-    """The tokens of a split, which can be read at any position, such as a `Split`."""
+    """The tokens of a split, such as a `Split`, which can be read at any position."""
 
     def __len__(self) -> int: ...
 

@@ -226,6 +226,6 @@ def unpack_record(frame: bytes, n_bytes: int) -> bytes | None:
 
 
 def _pack_crc(data: bytes) -> bytes:
-    """Returns the checksum of data, masked as in TFRecords: data may contain checksums itself."""
+    """Returns the checksum of data, masked as in TFRecords because data may contain checksums."""
     crc = google_crc32c.value(data)
     return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)

@@ -47,7 +47,7 @@ class TokenChunk(NamedTuple):
     """Consecutive tokens of a split.
 
     Attributes:
-        ids: The ids, (n,) of integers.
+        ids: The ids, (n,) integers.
         document_starts: The ascending indices in `ids` at which documents begin, (k,) int64.
     """
 

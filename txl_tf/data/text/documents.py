@@ -87,7 +87,7 @@ class DocumentFinder:
                 yield end
 
     def _may_begin(self, text: bytes, offset: int) -> bool:
-        """Returns whether the line at an offset, which follows an end, begins a document."""
+        """Returns whether the line at an offset, where a document ended, begins another one."""
         if self._rule == "title":
             return _TITLE.match(text, offset) is not None
         return self._rule != "blank_line" or _BLANK_LINES.match(text, offset) is None

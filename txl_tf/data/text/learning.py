@@ -33,7 +33,7 @@ LEVELS_OF_OPTION: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class LearningOptions:
-    """How a vocabulary is learned; `LEVELS_OF_OPTION` lists the levels of each option."""
+    """Options for learning a vocabulary; `LEVELS_OF_OPTION` lists the levels of each option."""
 
     special: tuple[str, ...] = ()  # symbols that come first, whether they occur or not
     min_count: int = 1  # how often a symbol must occur

@@ -1,6 +1,6 @@
 """Level "subword": byte-pair encoding, learned by SentencePiece and applied by tensorflow-text.
 
-A symbol is a piece of a word, with the space before it. A line break is a symbol of its own, and
+A symbol is a piece of a word, with the space before it. A line break is a separate symbol, and
 characters that the training text lacks fall back to bytes. Nothing is normalized, so decoding
 restores every text exactly.
 """

@@ -156,7 +156,7 @@ class TextSource:
     def iterate_chunks(self) -> Iterator[Chunk]:
         """Yields the text, a few megabytes at a time.
 
-        A byte order mark at the beginning of a file is left out, but not at level "byte". At level
+        A byte order mark at the beginning of a file is left out, except at level "byte". At level
         "word", a line break is added to a file whose last line has none.
         """
         marked, binary = [], []

@@ -184,7 +184,7 @@ class Vocabulary:
         In the 2019 code: `get_sym`, `get_symbols` and `convert_to_sent`.
 
         Args:
-            ids: The ids, (n,) of integers.
+            ids: The ids, (n,) integers.
 
         Returns:
             The text. At levels "byte" and "subword", bytes that are not UTF-8 become U+FFFD. At

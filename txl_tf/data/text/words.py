@@ -171,7 +171,7 @@ class WordCodec:
 
 
 def locate_lines(text: bytes, offsets: np.ndarray, row_splits: Tensor) -> np.ndarray:
-    """Returns the number of ids before the lines at byte offsets, (k,) int64, of a text.
+    """Returns the number of ids before the lines at the given byte offsets of a text, (k,) int64.
 
     `row_splits`, (lines + 1,) int64, are the numbers of ids before each line.
     """

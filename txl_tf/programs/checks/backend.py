@@ -1,4 +1,4 @@
-"""The backend of Keras and its device: TensorFlow or JAX, TF32, time and speed."""
+"""Keras' backend, TensorFlow or JAX, and its device: TF32, time and speed."""
 
 import contextlib
 import statistics

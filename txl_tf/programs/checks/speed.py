@@ -110,7 +110,7 @@ def count_flops(model: ModelConfig, training: TrainConfig, segments: np.ndarray)
 def _time_trainer(
     model: ModelConfig, training: TrainConfig, segments: np.ndarray
 ) -> tuple[float, Figures]:
-    """Returns the seconds of a step of `txl train`, and its memory."""
+    """Returns the seconds per step of `txl train`, and its memory."""
     import tensorflow as tf
 
     from txl_tf.training.dry_run import compile_activations, count_kept_memory
@@ -128,7 +128,7 @@ def _time_trainer(
 def _time_fit(
     model: ModelConfig, training: TrainConfig, segments: np.ndarray
 ) -> tuple[float, Figures]:
-    """Returns the seconds of a step of `CausalLM` on JAX, and the memory of the process."""
+    """Returns the seconds per step of `CausalLM` on JAX, and the memory of the process."""
     import jax
 
     from txl_tf import CausalLM

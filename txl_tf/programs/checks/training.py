@@ -46,7 +46,7 @@ def check_precisions() -> Figures:
 
 
 def check_jit() -> Figures:
-    """All modes of `--jit` but `kernels`, which is for TPUs, train alike."""
+    """All modes of `--jit` except `kernels`, which is for TPUs, train alike."""
     figures: Figures = {}
     expected, _ = _train("float32")
     for jit in ("whole", "chains", "none"):

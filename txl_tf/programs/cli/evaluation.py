@@ -130,7 +130,7 @@ def evaluate_lanes(
     *,
     max_segments: int | None = None,
 ) -> Evaluation:
-    """Scores the lanes of a split, shows a bar, and records the score in the run folder."""
+    """Scores the lanes of a split with a progress bar, and records the score in the run folder."""
     with ScoreBar(split) as bar:
         score = evaluator.score_lanes(lanes, max_segments=max_segments, report=bar.show)
     found = Evaluation(lm, records, split, evaluator, lanes, score, bar.seconds)

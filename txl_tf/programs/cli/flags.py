@@ -301,7 +301,7 @@ def _get_facts(flag: Any) -> Facts:
 
 
 def write_value(value: Any) -> str:
-    """Returns a value as written on a command line.
+    """Returns a value as it is written on a command line.
 
     >>> write_value(True), write_value(((2000, 32), (6000, 64)))
     ('true', '2000:32,6000:64')

@@ -151,10 +151,10 @@ def choose_folders(options: flags.FlagValues) -> StoredRun | None:
 
 
 def read_settings(options: flags.FlagValues) -> presets.Preset | None:
-    """Returns the preset that a flag names, or the settings of a file; `None` without either.
+    """Returns the preset of `--preset`, or the settings in the file of `--config`; or `None`.
 
     Raises:
-        UserError: If the file cannot be read, or has other sections or fields.
+        UserError: If the file cannot be read, or has unknown sections or fields.
     """
     path = options.config
     if path is None:
