@@ -53,7 +53,7 @@ class DynamicConfig(Config):
     )
     n_batches: int = define_field(
         200,
-        "Number of segments of the training split over which rms averages gradients.",
+        "Number of segments of the training split over which rms averages squared gradients.",
         lower_bound=1,
     )
 

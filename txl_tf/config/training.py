@@ -159,8 +159,8 @@ class TrainConfig(ReadingConfig):
     )
     l2: float = define_field(
         0.0,
-        "L2 regularization: each weight times this is added to its clipped gradient. Unlike "
-        "weight_decay, it applies to all weights, and Adam rescales it like the gradient.",
+        "L2 regularization: this coefficient times a weight is added to its clipped gradient. "
+        "Unlike weight_decay, it applies to all weights, and Adam rescales it like the gradient.",
         range=NOT_NEGATIVE,
         rare=True,
     )

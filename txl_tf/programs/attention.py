@@ -1,4 +1,4 @@
-"""Shows what a run attends to: by distance, by term of the scores, and in a passage of text.
+"""Shows what a run attends to: by distance, by term of the scores, and in a stretch of text.
 
 txl attention --run runs/text8 --heads 3.0,5.7
 """
@@ -43,13 +43,13 @@ def define_flags() -> flags.FlagValues:
     text = "Number of targets to average over, rounded up to whole segments."
     define("tokens", int, 10_000, text, lower_bound=1)
     text = (
-        "Heads to show in the passage, as LAYER.HEAD counted from 0. [default: the three that look "
+        "Heads to show in the stretch, as LAYER.HEAD counted from 0. [default: the three that look "
         "back farthest]"
     )
     define("heads", list, None, text)
-    text = "Position of the passage's first target in the split. [default: in the middle]"
+    text = "Position of the stretch's first target in the split. [default: in the middle]"
     define("start", int, None, text, lower_bound=1)
-    define("length", int, 40, "Number of targets in the passage.", lower_bound=1)
+    define("length", int, 40, "Number of targets in the stretch.", lower_bound=1)
     text = "Largest distance in the figures; the data files hold all. [default: all]"
     define("max_distance", int, None, text, lower_bound=1)
     text = f"Largest number of lanes to read at once. [default: {_OTHERWISE}]"
@@ -63,7 +63,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def show_attention(options: flags.FlagValues) -> None:
-    """Averages the attention of a run, reads a passage, and writes figures and numbers."""
+    """Averages the attention of a run, reads a stretch of text, and writes figures and numbers."""
     choose_run(options)
     out = choose_out(options, options.run, "attention")
     check_figures()

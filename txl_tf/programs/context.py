@@ -59,7 +59,7 @@ def define_flags() -> flags.FlagValues:
     text = "Number of targets, drawn at random but the same for all runs; 0 for all."
     define("positions", int, 1000, text, lower_bound=0)
     define("seed", int, 0, "Seed for drawing the targets.", lower_bound=0)
-    text = "Shares r of the hardest targets for the relative effective context length, from 0 to 1."
+    text = "Shares r (0 to 1) of the hardest targets for the RECL, a length relative to other runs."
     define("share", list, ["0.1", "0.5", "1"], text)
     text = "Smallest gain of a longer context that counts for the RECL, as a share of perplexity."
     define("threshold", float, 0.01, text, lower_bound=0)

@@ -58,7 +58,7 @@ def define_flags() -> flags.FlagValues:
     define_second_name(options, "recipe", "preset")
     define_records_flag(options)
     define("split", str, None, "Split to evaluate. [default: test if it exists, else valid]")
-    text = f"Number of lanes that the split is cut into. [default: {_OTHERWISE}]"
+    text = f"Number of lanes into which the split is cut. [default: {_OTHERWISE}]"
     define("lanes", int, None, text, lower_bound=1)
     text = "Warm up each lane with the tokens before it; if false, count as the 2019 release does."
     define("warm_lanes", bool, True, text)

@@ -58,12 +58,12 @@ def define_flags() -> flags.FlagValues:
     define("interactive", bool, False, text)
     define("no_prompt", bool, False, "Print only the generated text, without the prompt.")
     define("json", bool, False, "Print a line of JSON for each text: prompt, seed and text.")
-    define("max_new_tokens", int, 300, "Number of tokens to add.", lower_bound=0)
+    define("max_new_tokens", int, 300, "Largest number of tokens to add.", lower_bound=0)
     define_second_name(options, "length", "max_new_tokens")
     define_candidate_flags(options)
     text = "Nucleus sampling: sample from the most likely tokens with this total probability."
     define("top_p", float, 1.0, text)
-    text = "Values above 1 make tokens that the text already contains less likely."
+    text = "Repetition penalty: values above 1 make tokens that the text contains less likely."
     define("repetition_penalty", float, 1.0, text, lower_bound=1)
     define_seed_flags(options, samples=1)
     escapes = r"\n, \t and \\ are a line break, a tab and a backslash."

@@ -47,7 +47,7 @@ PREPARATION_FLAGS = (
     LegacyFlag("per_host_test_bsz", int, 0, f"{_CUT_LATER}; all splits are made at once"),
     LegacyFlag("num_core_per_host", int, 8, "not needed, as records serve any number of cores"),
     LegacyFlag("num_procs", int, 1, "all processors are used; --num_workers limits them"),
-    LegacyFlag("num_passes", int, 10, "not needed, as each epoch starts at another offset"),
+    LegacyFlag("num_passes", int, 10, "not needed, as each epoch starts at a different offset"),
     LegacyFlag("max_batch", int, -1, _UNUSED),
     LegacyFlag("debug", bool, False, _UNUSED),
     LegacyFlag("use_tpu", bool, True, "not needed, as the same records serve GPUs and TPUs"),

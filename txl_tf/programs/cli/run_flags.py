@@ -59,7 +59,7 @@ def define_run_flags(options: flags.FlagValues) -> None:
 
 def define_threads_flag(options: flags.FlagValues) -> None:
     """Defines `--threads`, which `run_program` passes to TensorFlow."""
-    help_text = "Number of threads of each operation on the CPU. [default: the number of cores]"
+    help_text = "Number of CPU threads per operation. [default: the number of cores]"
     define_flag(options, "threads", int, None, help_text, lower_bound=1, section=OUTPUT)
 
 
