@@ -82,11 +82,13 @@ def test_replicas_on_the_cpu_stand_in_for_a_tpu(
 ):
     # Two strategies over the same devices in one process would disturb each other.
     monkeypatch.setattr(strategy, "_make_cpu_strategy", {2: two_replicas}.__getitem__)
-    arguments = ("--cpu_replicas=2", "--train_batch_size=6", "--train_steps=4")
+    arguments = ("--cpu_replicas=2", "--train_batch_size=6", "--train_steps=4", "--eval_every=4")
     assert run_main(data_dir, tmp_path / "run", *arguments) == 0
-    assert capsys.readouterr().out.startswith(
+    out = capsys.readouterr().out
+    assert out.startswith(
         "2 replicas on this machine's CPU (MirroredStrategy) stand in for the TPU v5: "
     )
+    assert "No samples: TPUs are not suited to generating one token at a time.\n" in out
     assert [line["step"] for line in read_log(tmp_path / "run")] == [4]
 
 

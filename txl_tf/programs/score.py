@@ -77,9 +77,7 @@ def define_flags() -> flags.FlagValues:
     define("json", bool, False, "Same as --format=jsonl: JSON lines.")
     text = "Print the symbol and the nats of each token, with --format=jsonl."
     define("per_token", bool, False, text)
-    text = (
-        "Tokenize the texts like WikiText (hyphens, numbers, punctuation), for its word models."
-    )
+    text = "Tokenize the texts like WikiText (hyphens, numbers, punctuation), for its word models."
     define("tokenize_wikitext", bool, False, text)
     text = "Treatment of bytes that are not UTF-8: an error, or a replacement character."
     define("encoding_errors", str, "strict", text, choices=get_args(EncodingErrors))

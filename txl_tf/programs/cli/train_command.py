@@ -68,9 +68,7 @@ def run(
                 print(line)
             return
         workers = Workers(make_strategy(options))
-        # TPUs make no samples: they are not suited to generating one token at a time.
-        samples = job.options.sample_tokens and job.options.eval_every and "tpu" not in options
-        train(job, workers, make_sampler=_choose_sampler(job) if samples else None)
+        train(job, workers, make_sampler=_choose_sampler(job, on_tpu="tpu" in options))
         if options.do_eval:
             if workers.is_chief:
                 _evaluate(job, options)
@@ -100,14 +98,18 @@ def _set_determinism(job: "TrainJob") -> None:
         make_deterministic(job.config.training.seed)
 
 
-def _choose_sampler(job: "TrainJob") -> "SamplerMaker | None":
-    """Returns a function that makes the sampler for evaluations during training.
-
-    Returns `None` for models without a memory of keys and values, which cannot generate.
-    """
-    if not job.config.model.can_have_memory:
+def _choose_sampler(job: "TrainJob", *, on_tpu: bool) -> "SamplerMaker | None":
+    """Returns a function that makes the sampler for evaluations during training; or `None`."""
+    if not (job.options.sample_tokens and job.options.eval_every):
+        return None
+    reason = None
+    if on_tpu:
+        reason = "TPUs are not suited to generating one token at a time"
+    elif not job.config.model.can_have_memory:
+        reason = "generation needs a memory of keys and values"
+    if reason:
         if is_chief():
-            print("No samples: generation needs a memory of keys and values.")
+            print(f"No samples: {reason}.")
         return None
     from txl_tf.generation.live_sample import PROMPT_TOKENS, LiveSample
 
