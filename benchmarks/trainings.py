@@ -127,10 +127,10 @@ def read_run(folder: Path, commit: str, settings: str) -> tuple[str, dict[str, A
         raise UserError(f"`{folder}`: no training on {dataset} is known to compare with")
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     steps = [0, *(line["step"] for line in lines)]
-    n_tokens = training["train_batch_size"] * training["tgt_len"]
+    n_read = [count_tokens(training, step) for step in steps]
     seconds = sum(
-        (step - before) * n_tokens / line["tokens_per_second"]
-        for before, step, line in zip(steps, steps[1:], lines, strict=False)
+        (after - before) / line["tokens_per_second"]
+        for before, after, line in zip(n_read, n_read[1:], lines, strict=False)
     )
     run = {
         "seed": training["seed"],
@@ -146,7 +146,7 @@ def read_run(folder: Path, commit: str, settings: str) -> tuple[str, dict[str, A
         windows = ["--mem_len=0", "--same_length=false", "--warm_len=0"]
         return dataset, run | {
             "preset": presets.find(model, dataset) or dataset,
-            "characters": steps[-1] * n_tokens,
+            "characters": n_read[-1],
             "parameters": model.count_parameters(),
             "loss": evaluate(folder)["loss_nats"],
             "windows": {
@@ -159,6 +159,20 @@ def read_run(folder: Path, commit: str, settings: str) -> tuple[str, dict[str, A
         "train": merge_intervals(REFERENCES[dataset], lines),
         "valid": evaluate_checkpoints(folder, REFERENCES[dataset]),
     }
+
+
+def count_tokens(training: Mapping[str, Any], n_steps: int) -> int:
+    """Returns the number of tokens that the first steps of a run read.
+
+    >>> count_tokens({"train_batch_size": 8, "tgt_len": 64, "tgt_len_schedule": [[20, 32]]}, 25)
+    7680
+    """
+    n_tokens = start = 0
+    stages = [*training.get("tgt_len_schedule", ()), (n_steps, training["tgt_len"])]
+    for end, tgt_len in stages:
+        n_tokens += tgt_len * max(0, min(end, n_steps) - start)
+        start = end
+    return training["train_batch_size"] * n_tokens
 
 
 def merge_intervals(reference: Reference, lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:

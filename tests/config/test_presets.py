@@ -181,8 +181,10 @@ def test_shakespeare_is_as_large_as_nanogpt_and_reads_as_much():
     model, training = preset.model, preset.training
     assert (model.n_token, model.n_layer, model.d_model) == (65, 4, 128)
     assert model.count_parameters() == 865_985  # there 0.80M, without W_r, u and v
-    n_characters = training.train_steps * training.train_batch_size * training.tgt_len
-    assert n_characters == 2000 * 12 * 64
+    ((n_short, short_len),) = training.tgt_len_schedule
+    n_steps = training.train_steps
+    n_each = n_short * short_len + (n_steps - n_short) * training.tgt_len  # of a lane
+    assert training.train_batch_size * n_each == 2000 * 12 * 64
     assert (training.optimizer, training.schedule, training.weight_decay) == ("muon", "linear", 0.1)
     assert preset.evaluation.mem_len == training.mem_len == 64
 

@@ -24,8 +24,9 @@ def run(program, *arguments):
 def test_a_model_learns_as_much_as_it_did(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run("txl_tf.programs.prepare", "--dataset=pydoc", "--data_dir=data")
-    settings = ("--preset=shakespeare", "--train_steps=600", "--seed=1")
-    run("txl_tf.programs.train", "--data_dir=data", "--model_dir=run", *settings)
+    settings = ("--preset=shakespeare", "--train_steps=600", "--warmup_steps=100", "--seed=1")
+    batches = ("--train_batch_size=16", "--tgt_len_schedule=", "--learning_rate=4e-3")
+    run("txl_tf.programs.train", "--data_dir=data", "--model_dir=run", *settings, *batches)
 
     def evaluate(*flags):
         found = run("txl_tf.programs.evaluate", "--run=run", "--split=test", "--json", *flags)

@@ -57,12 +57,19 @@ _LARGE = Preset(
     _make_model(10, 8, 0.035, 0.1), _make_training(60_000, 2000, 256), _make_evaluation(256)
 )
 
-# Tiny Shakespeare: as many parameters and characters as nanoGPT's training on a laptop.
+# Tiny Shakespeare: as many parameters and characters as nanoGPT's training on a laptop. Few lanes,
+# and short segments in the first half of the steps, make many steps out of so few characters.
 _SHAKESPEARE = Preset(
     dataclasses.replace(
         _make_model(4, 2, 0.05, 0.0), n_token=65, n_head=4, d_head=32, untie_r=True
     ),
-    dataclasses.replace(_make_training(1500, 100, 64), weight_decay=0.1),
+    dataclasses.replace(
+        _make_training(4000, 200, 64),
+        learning_rate=3e-3,
+        weight_decay=0.1,
+        train_batch_size=8,
+        tgt_len_schedule=((2000, 32),),
+    ),
     dataclasses.replace(_make_evaluation(64), mem_len=64),
 )
 
