@@ -102,7 +102,7 @@ def test_the_step_names_what_has_the_loops_of_keras(names, way):
 
 @pytest.mark.parametrize("argument", [{"seed": 1}, {"remat": True}, {"dtype": "float32"}])
 def test_settings_of_a_model_that_is_there_are_refused(argument):
-    with pytest.raises(UserError, match="`seed`, `remat` and `dtype` are those of the Transf"):
+    with pytest.raises(UserError, match="`seed`, `remat` and `dtype` must be set in the Transf"):
         CausalLM(TransformerXL(CONFIG), batch_size=BATCH, **argument)
 
 
