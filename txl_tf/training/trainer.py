@@ -213,30 +213,29 @@ class Trainer:
         """Runs the steps; returns nats, tokens, gradient norm and learning rate, (n, 4) float32."""
         table = tf.TensorArray(tf.float32, size=n_steps, element_shape=(4,))
 
+        def run_replica(
+            segments: tf.Tensor,
+            document_starts: tf.Tensor | None,
+            length: tf.Tensor | None,
+            index: tf.Tensor,
+        ) -> StepResult:
+            segment = segments[index]  # (rows, T + 1)
+            result, memory = self.train_step(
+                segment[:, :-1],
+                segment[:, 1:],
+                self.memory.read(),
+                document_starts=None if document_starts is None else document_starts[index],
+                count=length,
+            )
+            self.memory.assign(memory)
+            return result
+
         def run_step(index: tf.Tensor, table: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
             length = None if lengths is None else lengths[index]
             arguments = (segments, document_starts, length, index)
-            results = self.strategy.run(self._run_replica, args=arguments)
+            results = self.strategy.run(run_replica, args=arguments)
             values = [self.strategy.experimental_local_results(value)[0] for value in results]
             return index + 1, table.write(index, tf.stack(values))  # the same on all replicas
 
         _, table = tf.while_loop(lambda index, _: index < n_steps, run_step, (0, table))
         return table.stack()
-
-    def _run_replica(
-        self,
-        segments: tf.Tensor,
-        document_starts: tf.Tensor | None,
-        length: tf.Tensor | None,
-        index: tf.Tensor,
-    ) -> StepResult:
-        segment = segments[index]  # (rows, T + 1)
-        result, memory = self.train_step(
-            segment[:, :-1],
-            segment[:, 1:],
-            self.memory.read(),
-            document_starts=None if document_starts is None else document_starts[index],
-            count=length,
-        )
-        self.memory.assign(memory)
-        return result
