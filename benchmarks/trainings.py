@@ -24,7 +24,8 @@ from absl import flags
 from benchmarks.all import describe_machine, fill_pages, name_commit, read_figures, write_figures
 from benchmarks.several_workers import run_python
 from benchmarks.tables import format_table
-from txl_tf import ModelConfig, presets
+from txl_tf import ModelConfig, TrainConfig, presets
+from txl_tf.config.stages import find_stage, make_stages
 from txl_tf.errors import UserError
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
@@ -122,19 +123,22 @@ def read_run(folder: Path, commit: str, settings: str) -> tuple[str, dict[str, A
         UserError: If there is no reference for this data set.
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    dataset, training = config["dataset"], config["training"]
+    dataset, training = config["dataset"], TrainConfig.from_json(config["training"])
     if dataset not in (*REFERENCES, SHAKESPEARE):
         raise UserError(f"`{folder}`: no training on {dataset} is known to compare with")
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     steps = [0, *(line["step"] for line in lines)]
-    n_read = [count_tokens(training, step) for step in steps]
+    stages = make_stages(training.tgt_len_schedule, training.tgt_len)
+    n_read = [
+        training.train_batch_size * find_stage(stages, step).count_tokens(step) for step in steps
+    ]
     seconds = sum(
         (after - before) / line["tokens_per_second"]
         for before, after, line in zip(n_read, n_read[1:], lines, strict=False)
     )
     run = {
-        "seed": training["seed"],
-        "precision": training["precision"],
+        "seed": training.seed,
+        "precision": training.precision,
         "settings": settings,
         "commit": commit,
         "machine": describe_machine(),
@@ -159,20 +163,6 @@ def read_run(folder: Path, commit: str, settings: str) -> tuple[str, dict[str, A
         "train": merge_intervals(REFERENCES[dataset], lines),
         "valid": evaluate_checkpoints(folder, REFERENCES[dataset]),
     }
-
-
-def count_tokens(training: Mapping[str, Any], n_steps: int) -> int:
-    """Returns the number of tokens that the first steps of a run read.
-
-    >>> count_tokens({"train_batch_size": 8, "tgt_len": 64, "tgt_len_schedule": [[20, 32]]}, 25)
-    7680
-    """
-    n_tokens = start = 0
-    stages = [*training.get("tgt_len_schedule", ()), (n_steps, training["tgt_len"])]
-    for end, tgt_len in stages:
-        n_tokens += tgt_len * max(0, min(end, n_steps) - start)
-        start = end
-    return training["train_batch_size"] * n_tokens
 
 
 def merge_intervals(reference: Reference, lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:

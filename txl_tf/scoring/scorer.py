@@ -142,10 +142,8 @@ class Scorer(TextScorer):
         mask_empty_memory: bool = True,
         jit: str = "auto",
     ):
-        # Longer segments have larger products, but also more keys that most queries do not see;
-        # hence at most a sixth of the memory.
-        self._longest = config.mem_len // 6 if config.same_length else 0
-        max_len = max(config.tgt_len, min(_LEAST_TOKENS, self._longest))
+        self._config = config
+        max_len = _choose_len(config, 1)
         reader = FrozenReader(
             model, config, max_len=max_len, mask_empty_memory=mask_empty_memory, jit=jit
         )
@@ -166,7 +164,7 @@ class Scorer(TextScorer):
                 whole_len *= 2
             if whole_len <= self._tgt_len or self._is_worth_padding(counts, n_rows, whole_len):
                 return n_rows, whole_len, whole_len > self.reader.cached.max_len_without_memory
-        return n_rows, max(self._tgt_len, min(_LEAST_TOKENS // n_rows, self._longest)), True
+        return n_rows, _choose_len(self._config, n_rows), True
 
     def _is_worth_padding(self, counts: Sequence[int], n_rows: int, whole_len: int) -> bool:
         """Returns whether one segment of more than T is faster than several that read the memory.
@@ -183,6 +181,15 @@ class Scorer(TextScorer):
     def _limit_whole(self, n_rows: int) -> int:
         """Returns the largest number of tokens to read at once without memory."""
         return min(self.reader.cached.max_len_without_memory, math.isqrt(_MAX_SCORES // n_rows))
+
+
+def _choose_len(config: EvalConfig, n_rows: int) -> int:
+    """Returns the length of segments that are read with memory, which is longer for few rows."""
+    if not config.same_length:
+        return config.tgt_len
+    # Longer segments have larger products, but also more keys that most queries do not see; hence
+    # at most a sixth of the memory.
+    return max(config.tgt_len, min(_LEAST_TOKENS // n_rows, config.mem_len // 6))
 
 
 def _round_up(n: int, first: int, last: int) -> int:
