@@ -25,7 +25,6 @@ from benchmarks.all import describe_machine, fill_pages, name_commit, read_figur
 from benchmarks.several_workers import run_python
 from benchmarks.tables import format_table
 from txl_tf import ModelConfig, TrainConfig, presets
-from txl_tf.config.stages import find_stage, make_stages
 from txl_tf.errors import UserError
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
@@ -128,10 +127,7 @@ def read_run(folder: Path, commit: str, settings: str) -> tuple[str, dict[str, A
         raise UserError(f"`{folder}`: no training on {dataset} is known to compare with")
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     steps = [0, *(line["step"] for line in lines)]
-    stages = make_stages(training.tgt_len_schedule, training.tgt_len)
-    n_read = [
-        training.train_batch_size * find_stage(stages, step).count_tokens(step) for step in steps
-    ]
+    n_read = [training.count_tokens(step) for step in steps]
     seconds = sum(
         (after - before) / line["tokens_per_second"]
         for before, after, line in zip(n_read, n_read[1:], lines, strict=False)

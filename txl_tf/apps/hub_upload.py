@@ -8,7 +8,6 @@ from typing import Any
 
 from txl_tf import LanguageModel
 from txl_tf.config import EvalConfig
-from txl_tf.config.stages import find_stage, make_stages
 from txl_tf.data.files import exists, read_json_lines, write_text
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.models.quantization import get_kernel_dtype
@@ -162,13 +161,9 @@ def _describe_training(lm: LanguageModel) -> str:
     is_imported = bool(lm.run) and exists(os.path.join(str(lm.run), IMPORT_NAME))
     if is_imported or not lm.step:
         return f"The weights were imported; their data set is `{lm.dataset}`."
-    training = lm.training
-    stages = make_stages(training.tgt_len_schedule, training.tgt_len)
-    n_tokens = find_stage(stages, lm.step).count_tokens(lm.step) * training.train_batch_size
-    n_tokens = round(n_tokens * training.mean_length_share)
     return (
-        f"Trained on `{lm.dataset}`: {lm.step:,} steps of {training.train_batch_size} texts, "
-        f"{n_tokens:,} tokens in all, {training.optimizer}."
+        f"Trained on `{lm.dataset}`: {lm.step:,} steps of {lm.training.train_batch_size} texts, "
+        f"{lm.training.count_tokens(lm.step):,} tokens in all, {lm.training.optimizer}."
     )
 
 

@@ -14,7 +14,7 @@ from txl_tf.config.base import (
     document_fields,
 )
 from txl_tf.config.span import MAX_LANES, ReadingConfig
-from txl_tf.config.stages import find_longest, find_shortest, make_stages
+from txl_tf.config.stages import find_longest, find_shortest, find_stage, make_stages
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 REDUCE_DTYPES = ("float32", "bfloat16")
@@ -235,6 +235,15 @@ class TrainConfig(ReadingConfig):
 
     def _count_scored(self, tgt_len: int) -> int:
         return tgt_len - (tgt_len // 2 if self.half_loss else 0)
+
+    def count_tokens(self, step: int) -> int:
+        """Returns the number of tokens that all lanes read before a step.
+
+        It is the expected number if segment lengths are random.
+        """
+        stage = find_stage(make_stages(self.tgt_len_schedule, self.tgt_len), step)
+        n_tokens = self.train_batch_size * stage.count_tokens(step)
+        return round(n_tokens * self.mean_length_share)
 
     @property
     def has_average(self) -> bool:

@@ -14,7 +14,6 @@ import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
 from txl_tf.config import TrainConfig
-from txl_tf.config.stages import find_stage, make_stages
 from txl_tf.config.training import RunOptions
 from txl_tf.data.files import access_path, append_json_line, drop_lines_after
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
@@ -35,20 +34,15 @@ class TimeLeft:
     def __init__(self, training: TrainConfig, options: RunOptions):
         self._training = training
         self._options = options
-        self._stages = make_stages(training.tgt_len_schedule, training.tgt_len)
         self.tokens_per_second = math.nan
         self.evaluation_seconds = 0.0
         self.save_seconds = 0.0
 
     def describe(self, step: int) -> str:
         """Returns the time left after a step; empty if the speed is not known yet."""
-        tokens = self._count_tokens(self._training.train_steps) - self._count_tokens(step)
-        seconds = (
-            self._training.mean_length_share
-            * self._training.train_batch_size
-            * tokens
-            / self.tokens_per_second
-        )
+        count_tokens = self._training.count_tokens
+        n_tokens = count_tokens(self._training.train_steps) - count_tokens(step)
+        seconds = n_tokens / self.tokens_per_second
         for every, each in (
             (self._options.eval_every, self.evaluation_seconds),
             (self._options.save_steps, self.save_seconds),
@@ -60,10 +54,6 @@ class TimeLeft:
         """Returns the number of stops still to come: multiples of `every`, and the last step."""
         # The stop at `step` itself is still to come.
         return (self._training.train_steps - 1) // every - (step - 1) // every + 1
-
-    def _count_tokens(self, step: int) -> int:
-        """Returns the number of tokens that a lane has read before a step."""
-        return find_stage(self._stages, step).count_tokens(step)
 
 
 class TrainingLog:
