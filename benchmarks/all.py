@@ -53,6 +53,7 @@ class Measurement(NamedTuple):
 
 MEASUREMENTS = {
     "compare": Measurement("benchmarks.compare --rounds 1 --seconds 5 --jit whole,chains", "peer"),
+    "profile": Measurement("benchmarks.profile"),
     "latency": Measurement("benchmarks.latency"),
     "windows": Measurement("benchmarks.windows --plot docs/lab/speed.png"),
     "prepare": Measurement("benchmarks.prepare"),

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
@@ -16,6 +17,7 @@ MATRIX = 2048  # rows and columns of the product that measures the peak
 COPIED_BYTES = 2**28  # far more than caches hold
 # Shorter texts may be read without the memory.
 READ_WITHOUT_MEMORY = 2048
+DRAWN = 32  # tokens that a call draws
 
 
 def take_preset(name: str) -> Shape:
@@ -81,22 +83,32 @@ def make_language_model(shape: Shape, precision: str = "float32") -> Any:
     return lm
 
 
-def measure_reading(shape: Shape, precision: str, jit: str, seconds: float) -> float:
-    """Returns the tokens per second of `LanguageModel.score` for texts longer than the memory."""
+def prepare_reading(shape: Shape, precision: str, jit: str) -> tuple[Callable[[], Any], int]:
+    """Returns a call that scores texts longer than the memory, and the number of their tokens."""
     lm = make_language_model(shape, precision)
     length = shape.mem_len + READ_WITHOUT_MEMORY + shape.tgt_len
     texts = list(draw_ids(shape.n_token, "uniform", (shape.batch_size, length)))
     options = {"batch_size": shape.batch_size, "jit": jit}
-    took = repeat(lambda: lm.score(texts, **options), seconds, warm=1, least=2)
-    return shape.batch_size * length / took
+    return lambda: lm.score(texts, **options), shape.batch_size * length
+
+
+def prepare_drawing(shape: Shape, precision: str) -> tuple[Callable[[], Any], int]:
+    """Returns a call that continues one text, and how many tokens it draws."""
+    lm = make_language_model(shape._replace(tgt_len=64), precision)
+    session = lm.start([np.zeros(1, np.int32)], temperature=1.0, top_k=None)
+    return lambda: session.draw(DRAWN), DRAWN
+
+
+def measure_reading(shape: Shape, precision: str, jit: str, seconds: float) -> float:
+    """Returns the tokens per second of `LanguageModel.score`."""
+    call, n_tokens = prepare_reading(shape, precision, jit)
+    return n_tokens / repeat(call, seconds, warm=1, least=2)
 
 
 def measure_drawing(shape: Shape, precision: str, seconds: float) -> float:
     """Returns the tokens per second at which `LanguageModel.start` continues one text."""
-    lm = make_language_model(shape._replace(tgt_len=64), precision)
-    session = lm.start([np.zeros(1, np.int32)], temperature=1.0, top_k=None)
-    count = 32
-    return count / repeat(lambda: session.draw(count), seconds)
+    call, n_tokens = prepare_drawing(shape, precision)
+    return n_tokens / repeat(call, seconds)
 
 
 def measure_apart(function: Any, *arguments: Any) -> Any:
