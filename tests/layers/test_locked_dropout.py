@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from txl_tf.layers import Dropout, RelativeAttention, WordDropout
-from txl_tf.layers.attention import arrange
+from txl_tf.layers.attention import join_memory
 from txl_tf.layers.dropout import make_index_mask, make_keep_mask
 
 ROWS, POSITIONS, WIDTH = 3, 7, 31
@@ -74,7 +74,7 @@ def project(memory_length, *, is_locked):
     hidden = keras.ops.ones((ROWS, POSITIONS, 6))
     attention.build(hidden.shape)
     memory = keras.ops.ones((ROWS, memory_length, 6))
-    parts = arrange(*attention.project(hidden, memory, training=True), n_head=2)
+    parts = join_memory(*attention.project(hidden, memory, training=True), n_head=2)
     return [np.asarray(part).reshape(ROWS, -1, 10) / 6 for part in parts]
 
 

@@ -16,7 +16,7 @@ class EncodingFacts(NamedTuple):
     text: str  # description for `--helpfull`
     # The shapes of its weights by name, except for those in the layers.
     list_weights: Callable[[ModelConfig], dict[str, tuple[int, ...]]] = lambda model: {}
-    projects_positions: bool = False  # each attention layer has a kernel W_r
+    projects_positions: bool = False  # each attention layer has a kernel W_{k,R}
     has_table: bool = False  # it has a learned row for each of `n_positions` positions
     encodes_places: bool = False  # within the segment, so there can be no memory
 

@@ -2,12 +2,12 @@
 
 With q from the segment, and k and v from memory and segment, the score of query i and key j is
 
-    score(i, j) = ((q_i + u) . k_j + (q_i + v) . W_r R_{i-j}) / sqrt(H)
+    score(i, j) = ((q_i + u) . k_j + (q_i + v) . W_{k,R} R_{i-j}) / sqrt(H)
 
-It has four terms: (a) q . k, content; (b) q . W_r R, content and position; (c) u . k, the global
-content bias; (d) v . W_r R, the global position bias. `attend` is this equation, function by
-function. `txl_tf.layers.fused.fused_attention.attend` computes the same faster, and a test compares
-them.
+It has four terms: (a) q . k, content; (b) q . W_{k,R} R, content and position; (c) u . k, the
+global content bias; (d) v . W_{k,R} R, the global position bias. `attend` is this equation,
+function by function. `txl_tf.layers.fused.fused_attention.attend` computes the same faster, and a
+test compares them.
 """
 
 from keras import ops
@@ -19,14 +19,14 @@ MASKED_SCORE = -1e30  # in float32, where softmax makes it an exact 0
 
 
 def attend(
-    segment, memory, distance_keys, content_bias, position_bias, mask, seed=None, *, rate=0.0
+    segment_qkv, memory_kv, distance_keys, content_bias, position_bias, mask, seed=None, *, rate=0.0
 ):
     """Returns the values that each query attends to.
 
     Args:
-        segment: (B, T, 3 N H), the queries, keys and values of the segment.
-        memory: (B, M, 2 N H), the keys and values of the memory.
-        distance_keys: (S, N, W), W_r R of the distances S-1, ..., 0, with S = M + T.
+        segment_qkv: (B, T, 3 N H), the queries, keys and values of the segment.
+        memory_kv: (B, M, 2 N H), the keys and values of the memory.
+        distance_keys: (S, N, W), W_{k,R} R of the distances S-1, ..., 0, with S = M + T.
         content_bias: (N, H), u.
         position_bias: (N, W), v. W is H, except for encodings other than the paper's.
         mask: (T, S) or (B, 1, T, S) bool, true where a query may see a key.
@@ -34,10 +34,10 @@ def attend(
         rate: Dropout rate of the weights.
 
     Returns:
-        (B, T, N H) in the dtype of `segment`.
+        (B, T, N H) in the dtype of `segment_qkv`.
     """
     # 1) The queries of the segment, and the keys and values of memory and segment, by head.
-    query, keys, values = arrange(segment, memory, content_bias.shape[0])
+    query, keys, values = join_memory(segment_qkv, memory_kv, content_bias.shape[0])
 
     # 2) The scores of all pairs, and their softmax over the keys that a query sees.
     content = score_content(query, keys, content_bias)  # (B, N, T, S)
@@ -49,10 +49,10 @@ def attend(
     return sum_values(weights, values)
 
 
-def arrange(segment, memory, n_head):
+def join_memory(segment_qkv, memory_kv, n_head):
     """Returns q (B, T, N, H), and k and v (B, S, N, H) of memory and segment; see `attend`."""
-    query, keys, values = ops.split(segment, 3, axis=-1)
-    old_keys, old_values = ops.split(memory, 2, axis=-1)
+    query, keys, values = ops.split(segment_qkv, 3, axis=-1)
+    old_keys, old_values = ops.split(memory_kv, 2, axis=-1)
     keys = ops.concatenate([old_keys, keys], axis=1)
     values = ops.concatenate([old_values, values], axis=1)
     return tuple(split_heads(states, n_head) for states in (query, keys, values))

@@ -88,7 +88,7 @@ class Encoding:
 
 
 class RelativeEncoding(Encoding):
-    """The paper's encoding: r = W_r R of the sinusoids R of the distance; u and v are learned."""
+    """The paper's encoding: W_{k,R} R, with sinusoids R of the distance; u and v are learned."""
 
     bias_names = ("content_bias", "position_bias")
 

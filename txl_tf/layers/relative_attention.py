@@ -17,11 +17,11 @@ class RelativeAttention(keras.layers.Layer):
 
     Paper, section 3.3: with q from the segment, k and v from memory and segment,
 
-        score(i, j) = ((q_i + u) . k_j + (q_i + v) . W_r R_{i-j}) / sqrt(H)
+        score(i, j) = ((q_i + u) . k_j + (q_i + v) . W_{k,R} R_{i-j}) / sqrt(H)
 
     The product has four terms: (a) content, (b) content and position, (c) global content bias u,
     (d) global position bias v. The position terms are computed for all distances at once and
-    moved into place by `left_shift` (appendix B). No gradient flows into the memory. A memory of
+    moved into place by `shift_padded` (appendix B). No gradient flows into the memory. A memory of
     zeros that the mask does not hide is attended to: its keys are 0, but its position terms are
     not. `txl_tf.layers.attention` has the equation as code; the layer calls a function that
     computes the same faster.
@@ -35,7 +35,7 @@ class RelativeAttention(keras.layers.Layer):
         dropatt: Dropout rate of the attention weights.
         qkv_dropout: Dropout rate of queries, keys and values.
         is_locked: Whether that dropout has one mask for all positions of a row, memory included.
-        projects_positions: Whether the layer has the kernel W_r. If not, `positions` holds the
+        projects_positions: Whether the layer has the kernel W_{k,R}. If not, `positions` holds the
             products of the distances themselves, for encodings other than the paper's; see
             `txl_tf.layers.encodings`.
         kernel_initializer: Initializer of the projections.
@@ -44,9 +44,9 @@ class RelativeAttention(keras.layers.Layer):
     Call arguments:
         hidden: (B, T, D), the segment.
         memory: (B, M, D), the states before the segment.
-        positions: (S, D) from `make_position_table`, S = M + T; or (S, N, W) without W_r.
+        positions: (S, D) from `make_position_table`, S = M + T; or (S, N, W) without W_{k,R}.
         content_bias: (N, H), u.
-        position_bias: (N, W), v. W is H, unless the layer has no W_r.
+        position_bias: (N, W), v. W is H, unless the layer has no W_{k,R}.
         mask: (T, S) or (B, 1, T, S) bool, true where a query may see a key.
         training: Whether to apply dropout.
 
@@ -117,7 +117,7 @@ class RelativeAttention(keras.layers.Layer):
         # `CachedModel.read` and `TokenLoop.read` compute the same with cached keys and values.
         # 1) Queries, keys and values of the segment; keys and values of the memory.
         segment, old = self.project(hidden, memory, training=training)
-        # 2) The product W_r R of each distance.
+        # 2) The product W_{k,R} R of each distance.
         distance_keys = self.project_positions(positions)
         # 3) What each query attends to, (B, T, N H).
         dropout = self.dropout.draw(training)
@@ -162,7 +162,7 @@ class RelativeAttention(keras.layers.Layer):
         return dropped[:, mem_len:], dropped[:, :mem_len, d_heads:]
 
     def project_positions(self, positions):
-        """Returns the products of the distances, (S, N, W): W_r R."""
+        """Returns the products of the distances, (S, N, W): W_{k,R} R."""
         if not self.projects_positions:
             return positions
         return split_heads(matmul_rows(positions, self.r_kernel), self.n_head)

@@ -19,8 +19,8 @@ from txl_tf.config import AttentionSpan, ModelConfig
 from txl_tf.lab.verify import reference
 from txl_tf.lab.verify.reference import LayerTrace, SegmentTrace
 from txl_tf.layers.attention import (
-    arrange,
     compute_weights,
+    join_memory,
     score_content,
     score_position,
     sum_values,
@@ -192,7 +192,7 @@ class _Comparison:
         check("output", "the input of the layer", hidden, trace.hidden)
         check("memory", "the memory that is read", memory, trace.memory)
         segment, old = attention.project(tensors.hidden, tensors.memory)
-        self._compare_projections(index, *arrange(segment, old, attention.n_head))
+        self._compare_projections(index, *join_memory(segment, old, attention.n_head))
         found = score_content(tensors.queries, tensors.keys, content_bias)
         check("content", "the content scores (a) + (c)", found, trace.content)
         distance_keys = attention.project_positions(positions)

@@ -2,7 +2,7 @@
 
 It computes what `txl_tf.layers.attention` defines, faster and with fewer activations kept for the
 backward pass. The heads come before the positions, as batched products expect them. The shift of
-the position scores (paper, appendix B) costs nothing here: see `arrange_distances`.
+the position scores (paper, appendix B) needs no padding: see `arrange_distances`.
 """
 
 from typing import Any, NamedTuple
@@ -34,13 +34,13 @@ class Heads(NamedTuple):
     values: Any
 
 
-def attend(segment, memory, distance_keys, content_bias, position_bias, mask, seed, *, rate):
+def attend(segment_qkv, memory_kv, distance_keys, content_bias, position_bias, mask, seed, *, rate):
     """Returns the values that each query attends to; see `txl_tf.layers.attention.attend`."""
     has_dropout = seed is not None
 
     @custom_gradient
-    def compute(segment, memory, distance_keys, content_bias, position_bias, mask, *seed):
-        heads = Heads(*arrange_heads(segment, memory, content_bias, position_bias))
+    def compute(segment_qkv, memory_kv, distance_keys, content_bias, position_bias, mask, *seed):
+        heads = Heads(*arrange_heads(segment_qkv, memory_kv, content_bias, position_bias))
         weights = weigh(heads, distance_keys, mask, *seed, rate=rate)
         attended = sum_values(weights, heads.values, rate=rate, is_signed=has_dropout)
 
@@ -62,7 +62,7 @@ def attend(segment, memory, distance_keys, content_bias, position_bias, mask, se
             )
             d_distance_keys = multiply(heads.position_queries, d_position, transpose_left=True)
             return (
-                *_join_gradients(*d_heads, mem_len=memory.shape[1]),
+                *_join_gradients(*d_heads, mem_len=memory_kv.shape[1]),
                 ops.transpose(d_distance_keys, (0, 2, 1)),
                 *_sum_queries(*d_heads[:2]),
                 None,
@@ -74,7 +74,7 @@ def attend(segment, memory, distance_keys, content_bias, position_bias, mask, se
     distance_keys = arrange_distances(distance_keys)
     biases = (content_bias, position_bias)
     seeds = [seed] if has_dropout else []
-    return compute(segment, memory, distance_keys, *biases, mask, *seeds)
+    return compute(segment_qkv, memory_kv, distance_keys, *biases, mask, *seeds)
 
 
 def arrange_distances(distance_keys):
@@ -109,10 +109,10 @@ def sum_values(weights, values, *, rate=0.0, is_signed=False):
 
 
 @chain
-def arrange_heads(segment, memory, content_bias, position_bias):
+def arrange_heads(segment_qkv, memory_kv, content_bias, position_bias):
     """Returns the four tensors of `Heads`; see `attend`."""
-    queries, keys, values = ops.split(segment, 3, axis=-1)
-    old_keys, old_values = ops.split(memory, 2, axis=-1)
+    queries, keys, values = ops.split(segment_qkv, 3, axis=-1)
+    old_keys, old_values = ops.split(memory_kv, 2, axis=-1)
     n_head = content_bias.shape[0]
     return (
         *_arrange_queries(queries, content_bias, position_bias),
@@ -122,9 +122,9 @@ def arrange_heads(segment, memory, content_bias, position_bias):
 
 
 @chain
-def append_heads(segment, old_keys, old_values, content_bias, position_bias):
+def append_heads(segment_qkv, old_keys, old_values, content_bias, position_bias):
     """Returns the four tensors of `Heads`, given cached keys and values (B, N, M, H)."""
-    queries, keys, values = ops.split(segment, 3, axis=-1)
+    queries, keys, values = ops.split(segment_qkv, 3, axis=-1)
     n_head = content_bias.shape[0]
     return (
         *_arrange_queries(queries, content_bias, position_bias),

@@ -68,7 +68,7 @@ def attend(queries, keys, values, distances, biases, bounds, seed, *, settings):
         queries: (B, N, T, H), padded to whole blocks.
         keys: (B, N, K, H).
         values: (B, N, K, H).
-        distances: (N, K, H), W_r R by head, from the largest distance on, and padding at the end.
+        distances: (N, K, H), W_{k,R} R by head, from the largest distance on, then padding.
         biases: (N, 2, H), u and v.
         bounds: (1 or B, T, 2) int32: the first key that a query sees, and the one after the last.
         seed: (2,) uint32, the keys of the hash of the dropout mask.
