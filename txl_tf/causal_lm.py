@@ -16,7 +16,7 @@ from txl_tf import presets
 from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.lanes.segments import LANES, Segments, check_batches
 from txl_tf.data.temporary_folders import write_aside
-from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.data.text.vocabulary import Vocabulary, check_size
 from txl_tf.errors import UserError, check_integer
 from txl_tf.models.segment_model import refuse
 from txl_tf.models.transformer_xl import TransformerXL
@@ -230,14 +230,23 @@ class CausalLM(keras.Model):
                 `eval_batch_size`.
 
         Raises:
-            UserError: If the folder is not empty or cannot be written.
+            UserError: If the folder is not empty or cannot be written, or the vocabulary is not
+                that of the model.
         """
+        model = self.backbone.config
+        check_size(vocabulary, model.n_token)
+
+        def choose_lengths(default: int, span: AttentionSpan) -> dict[str, Any]:
+            # A table of positions limits how much is read at once.
+            longest = model.n_positions - span.mem_len if model.n_positions else default
+            return {"tgt_len": max(min(default, longest), 1), **dataclasses.asdict(span)}
+
         if evaluation is None:
-            evaluation = EvalConfig(
-                eval_batch_size=self.eval_batch_size, **dataclasses.asdict(self.eval_span)
-            )
-        training = TrainConfig(train_batch_size=self.batch_size, **dataclasses.asdict(self.span))
-        config = RunConfig("unknown", self.backbone.config, training, evaluation)
+            lengths = choose_lengths(EvalConfig.tgt_len, self.eval_span)
+            evaluation = EvalConfig(eval_batch_size=self.eval_batch_size, **lengths)
+        lengths = choose_lengths(TrainConfig.tgt_len, self.span)
+        training = TrainConfig(train_batch_size=self.batch_size, **lengths)
+        config = RunConfig("unknown", model, training, evaluation)
         with write_aside(os.fspath(folder)) as aside:
             make_run_folder(aside, config, vocabulary)
             write_weights_file(self.backbone, os.path.join(aside, WEIGHTS_NAME), step=0)
@@ -318,18 +327,20 @@ class CausalLM(keras.Model):
             **kwargs: Other arguments of `keras.Model.fit`.
 
         Raises:
-            UserError: If `shuffle` or `validation_split` is given, or batches have another size.
+            UserError: If `shuffle` or `validation_split` is given, batches have another size, or
+                the ids of `Segments` or arrays are not below `n_token`.
         """
         if shuffle or kwargs.get("validation_split"):
             raise UserError(f"`fit` takes neither `shuffle` nor `validation_split`: {LANES}")
         kwargs |= {"epochs": epochs, "verbose": verbose}
-        kwargs["batch_size"] = check_batches(x, batch_size, self.batch_size)
+        n_token = self.backbone.config.n_token
+        kwargs["batch_size"] = check_batches(x, batch_size, self.batch_size, n_token)
         valid = kwargs.get("validation_data")
         if valid is not None:
             valid_x = valid[0] if isinstance(valid, tuple) else valid
             valid_size = kwargs.get("validation_batch_size")
             kwargs["validation_batch_size"] = check_batches(
-                valid_x, valid_size, self.eval_batch_size
+                valid_x, valid_size, self.eval_batch_size, n_token
             )
         callbacks = keras.tree.flatten(callbacks or [])
         backups = [x for x in callbacks if isinstance(x, keras.callbacks.BackupAndRestore)]
@@ -357,7 +368,8 @@ class CausalLM(keras.Model):
 
         `nats`, `bits` and `perplexity` are means over tokens; `loss` is a mean over batches.
         """
-        batch_size = check_batches(x, batch_size, self.eval_batch_size)
+        n_token = self.backbone.config.n_token
+        batch_size = check_batches(x, batch_size, self.eval_batch_size, n_token)
         self._clear(self._eval_memory)
         return super().evaluate(x, y, batch_size, **kwargs)
 
@@ -367,7 +379,8 @@ class CausalLM(keras.Model):
         It starts with an empty memory. Rows i B to (i + 1) B of the result are those of batch i;
         see `keras.Model.predict`.
         """
-        batch_size = check_batches(x, batch_size, self.eval_batch_size)
+        n_token = self.backbone.config.n_token
+        batch_size = check_batches(x, batch_size, self.eval_batch_size, n_token)
         self._clear(self._eval_memory)
         with self._predicting():
             return super().predict(x, batch_size, **kwargs)

@@ -11,7 +11,7 @@ import numpy as np
 from txl_tf.config import KERNEL_DTYPES, AttentionSpan, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.records.reading import Records, open_records
-from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.data.text.vocabulary import Vocabulary, check_size
 from txl_tf.errors import UserError
 from txl_tf.exports.formats import export
 from txl_tf.exports.run_folder import save_run
@@ -61,6 +61,9 @@ class LanguageModel:
         checkpoint: The path of the checkpoint in that folder.
         is_averaged: Whether the weights are the averaged weights of the checkpoint.
         records: Opened records to evaluate on, instead of those in `records_dir`.
+
+    Raises:
+        UserError: If the vocabulary is not that of the model.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class LanguageModel:
         is_averaged: bool = False,
         records: Records | None = None,
     ):
+        check_size(vocabulary, model.config.n_token)
         self.model = model
         self.vocabulary = vocabulary
         self.evaluation = evaluation

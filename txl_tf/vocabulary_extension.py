@@ -62,9 +62,9 @@ def extend_vocabulary(
     extended = dataclasses.replace(vocabulary, symbols=(*vocabulary.symbols, *symbols))
     config = dataclasses.replace(lm.config, n_token=n_old + len(symbols))
     model = make_model(config)
-    old = name_variables(lm.model.weights)
+    old = name_variables(lm.model)
     low = config.bins[-1][0]  # of the ids in the last bin
-    for name, variable in name_variables(model.weights).items():
+    for name, variable in name_variables(model).items():
         value = old[name].numpy()
         if value.shape != variable.shape:  # the last table, or the last biases
             first = low if len(value) == n_old else 0

@@ -50,7 +50,8 @@ def test_a_model_without_a_vocabulary_comes_back_without_one(hub):
 
 def test_a_branch_and_a_commit_are_loaded_by_their_names(hub, lm):
     first = push_to_hub(lm, NAME).rpartition("/")[2]
-    other = make_model(11, vocabulary=WORDS)
+    other = make_model(7, vocabulary=WORDS, mem_len=13)
+    other.model.weights[0].assign(2 * other.model.weights[0])
     push_to_hub(other, NAME)
     assert txl_tf.load(f"hf://{NAME}@{first}").evaluation == lm.evaluation
     loaded = txl_tf.load(f"hf://{NAME}@main").model.weights[0]
@@ -81,12 +82,13 @@ def test_the_card_tells_how_these_weights_were_evaluated(hub, tmp_path):
     for record in (
         make_record(lm, "test", 41.0),  # an older one
         make_record(lm, "valid", 23.0),
-        make_record(lm, "test", 29.0),
+        make_record(lm, "test", 29.0, is_own=True),
         make_record(lm, "test", 19.0, dynamic={"rule": "rms"}),
         make_record(lm, "test", 17.0, checkpoint="old/place/checkpoints/ckpt-13"),
         make_record(lm, "test", 13.0, checkpoint="old/place/averaged/ckpt-3"),
         make_record(lm, "test", 12.0, is_averaged=False),
         make_record(lm, "test", 11.0, is_whole=False),
+        make_record(lm, "test", 10.0, is_own=False),
     ):
         append_json_line(str(tmp_path / "evaluations.jsonl"), record)
     push_to_hub(lm, NAME, license="apache-2.0", language="en")

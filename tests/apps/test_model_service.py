@@ -75,6 +75,19 @@ def test_a_text_goes_on_after_its_stop(lm):
     assert expected.startswith("mat".join([*found, ""]))
 
 
+def test_a_stop_that_two_requests_divide_shows_none_of_its_second_part(binary):
+    settings = {"temperature": 9.0, "seed": 1}
+    expected = binary.generate("a", max_new_tokens=60, stops="a ", **settings)
+    assert expected.endswith("a ")
+    texts = start(binary, "a", stop=("a ",), **settings)
+    answers = [draw(texts, 1)]
+    while answers[-1].finish_reason == "length":
+        answers.append(draw(texts, 1))
+    # The first part of the stop was shown before the second one could be known.
+    assert "".join(answer.text for answer in answers) == expected.removesuffix(" ")
+    assert answers[-1] == ("", 1, "stop")
+
+
 def test_no_token_is_no_end(lm):
     texts = start(lm, "the cat", stop=("mat",), temperature=9.0, seed=1)
     assert draw(texts, 0) == ("", 0, "length")

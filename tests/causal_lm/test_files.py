@@ -1,5 +1,6 @@
 """A model comes back from its files with all of its state, and a killed run goes on."""
 
+import dataclasses
 import functools
 import json
 import os
@@ -26,7 +27,15 @@ from small_causal_lm import (
 from tables import slow_after
 
 import txl_tf
-from txl_tf import AttentionSpan, CausalLM, EvalConfig, Segments, TransformerXL
+from txl_tf import (
+    AttentionSpan,
+    CausalLM,
+    EvalConfig,
+    LanguageModel,
+    Segments,
+    TransformerXL,
+    extend_vocabulary,
+)
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 
@@ -252,6 +261,41 @@ def test_runs_and_keras_models_hold_the_same_weights(tmp_path):
     assert (again.batch_size, again.span) == (BATCH, SPAN)
     for one, other in zip(again.backbone.weights, lm.backbone.weights, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_a_model_of_any_name_becomes_a_run(tmp_path):
+    lm = CausalLM(TransformerXL(CONFIG, name="student", seed=3), batch_size=BATCH, span=SPAN)
+    lm.to_run(tmp_path / "run")
+    named = LanguageModel(lm.backbone, None, EvalConfig())
+    named.save(tmp_path / "checkpoint")
+    named.save(tmp_path / "weights", safetensors="float32")
+    for name in ("run", "checkpoint", "weights"):
+        found = CausalLM.from_run(tmp_path / name).backbone
+        for one, other in zip(found.weights, lm.backbone.weights, strict=True):
+            np.testing.assert_array_equal(one, other)
+    letters = Vocabulary("char", tuple("abcdefghijklmnopqrstuvw"))
+    extended = extend_vocabulary(LanguageModel(lm.backbone, letters, EvalConfig()), ["x"])
+    assert extended.config.n_token == 24
+
+
+@pytest.mark.parametrize("name", ["shaw", "learned"])
+def test_a_table_of_positions_limits_the_segments_of_a_run(name, tmp_path):
+    span = AttentionSpan(7 if name == "shaw" else 0)
+    config = dataclasses.replace(CONFIG, encoding=name, n_positions=span.mem_len + LENGTH)
+    lm = CausalLM(config, batch_size=BATCH, span=span)
+    lm.to_run(tmp_path / "run")
+    run = txl_tf.load(tmp_path / "run")
+    assert (run.evaluation.tgt_len, run.training.tgt_len) == (LENGTH, LENGTH)
+
+
+def test_the_vocabulary_of_another_model_is_refused(tmp_path):
+    vocabulary = Vocabulary("char", ("a", "b"))
+    message = "the vocabulary has 2 symbols, but the model has 23"
+    with pytest.raises(UserError, match=message):
+        make_lm().to_run(tmp_path / "run", vocabulary=vocabulary)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(UserError, match=message):
+        LanguageModel(TransformerXL(CONFIG), vocabulary, EvalConfig())
 
 
 def test_a_run_keeps_the_evaluation_that_it_is_given(tmp_path):

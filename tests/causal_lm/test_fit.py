@@ -172,6 +172,15 @@ def test_no_document_sees_another_one():
     assert np.abs(seeing - whole)[start:stop].max() > 0.01
 
 
+def test_no_document_sees_the_end_of_its_lane_in_the_next_epoch():
+    lm = make_lm(keras.optimizers.SGD(0.0))
+    segments = Segments(
+        StoredTokens(IDS, STARTS), batch_size=BATCH, tgt_len=LENGTH, document_starts=True
+    )
+    first, second = lm.fit(segments, epochs=2, verbose=0).history["nats"]
+    assert first == second
+
+
 @pytest.mark.parametrize("precision", slow_after(1, ["mixed_bfloat16", "mixed_float16"]))
 def test_memory_and_states_are_16_bit_and_losses_are_not(trained, precision):
     keras.config.set_dtype_policy(precision)

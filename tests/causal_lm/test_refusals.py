@@ -4,8 +4,10 @@ import keras
 import numpy as np
 import pytest
 from small_causal_lm import BATCH, CONFIG, IDS, LENGTH, SPAN, make_lm, make_segments
+from small_commands import write_words
 
 from txl_tf import CausalLM, Segments, TransformerXL
+from txl_tf.data import open_records
 from txl_tf.errors import UserError
 
 LANE = r"row b of a batch must continue where row b of the batch before ended \(a lane\)"
@@ -49,6 +51,22 @@ def test_validation_data_are_checked_before_the_first_step(lm):
     with pytest.raises(UserError, match=r"must have 6 rows. Received: 4 rows"):
         lm.fit(make_segments(), validation_data=(ids, ids))
     assert int(lm.n_read) == before
+
+
+@pytest.mark.parametrize("way", ["fit", "evaluate", "predict"])
+def test_ids_that_the_model_does_not_have_are_refused(lm, way, tmp_path):
+    ids = np.where(np.arange(len(IDS)) == 99, 23, IDS)
+    write_words(tmp_path, n_token=25, train=len(IDS))
+    array = np.full((BATCH, LENGTH), 23, "int32")
+    for data, bound in (
+        (make_segments(ids), 24),
+        (make_segments(open_records(tmp_path).split("train")), 25),
+        (array, 24),
+    ):
+        with pytest.raises(UserError, match=rf"`n_token` of at least {bound}. .*n_token=23"):
+            getattr(lm, way)(data)
+    with pytest.raises(UserError, match=r"`n_token` of at least 24"):
+        lm.fit(make_segments(), validation_data=make_segments(ids))
 
 
 def test_targets_and_weights_of_another_shape_are_refused(lm):

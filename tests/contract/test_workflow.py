@@ -147,9 +147,9 @@ SCORE = (
 )
 TOTAL = SCORE.replace("source number", "texts")
 EVALUATION = (
-    "run dataset recipe published published_split split is_whole checkpoint is_averaged precision "
-    "step loss_nats bpc perplexity tokens unknown_tokens unknown_share evaluation lanes warm_len "
-    "as_release stride dynamic tokens_left_out unit seconds tokens_per_second"
+    "run dataset recipe published published_split split is_whole is_own checkpoint is_averaged "
+    "precision step loss_nats bpc perplexity tokens unknown_tokens unknown_share evaluation lanes "
+    "warm_len as_release stride dynamic tokens_left_out unit seconds tokens_per_second"
 )
 KEYS = {
     "run/attention/attention.json": "run dataset split checkpoint step is_averaged evaluation "

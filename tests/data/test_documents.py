@@ -78,6 +78,10 @@ def test_blank_lines_may_divide_documents(text, marked):
         (b"x \n = B = \n \n = C \n \n = D =\n", "^x \n = B = \n \n = C \n \n^ = D =\n"),
         (b"x \n \n = = S = \n \n = S = = \n", "^x \n \n = = S = \n \n = S = = \n"),
         (b"x \n \n = B = ", "^x \n \n = B = "),
+        (
+            b"= A =\n\nx\n\n= = S = =\n\n= B =\n",
+            "^= A =\n\nx\n\n= = S = =\n\n^= B =\n",
+        ),  # tokenized
     ],
 )
 def test_titles_of_wikitext_may_begin_documents(text, marked):

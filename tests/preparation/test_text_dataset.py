@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from txl_tf.data import open_records, read_ids
+from txl_tf.data import Vocabulary, open_records, read_ids
 from txl_tf.programs import prepare
 
 TEXT = "the cat sat\non the mat\n\nthe Ünd\n"
@@ -193,6 +193,16 @@ def test_the_vocabulary_of_a_run_can_be_brought(files):
     (folder / "v.json").write_text(json.dumps(data))
     assert call(folder, *flags, "--level=char", f"--vocab_file={folder}/v.json") == 0
     np.testing.assert_array_equal(read_ids(folder / "records", "valid"), [1, 0, 0, 0, 0, 0, 1, 0])
+
+
+def test_the_vocabulary_of_a_run_is_kept_as_it_is(files):
+    folder, flags = files
+    vocabulary = Vocabulary("word", ("tee", "t", "e", "<unk>", "et"))
+    (folder / "v.json").write_text(json.dumps(vocabulary.to_json()))
+    for name in ("a.txt", "b.txt"):
+        (folder / name).write_text("t e et tee\n")
+    assert call(folder, *flags, "--level=word", f"--vocab_file={folder}/v.json") == 0
+    assert open_records(folder / "records").vocabulary == vocabulary
 
 
 def test_the_unknown_symbol_of_the_vocabulary_of_a_run_can_be_chosen(files, capsys):

@@ -16,7 +16,7 @@ from txl_tf.errors import UserError
 from txl_tf.presets import Preset
 from txl_tf.programs import evaluate
 from txl_tf.runs.checkpoint import load_weights
-from txl_tf.runs.folder import VOCABULARY_NAME, read_run_config
+from txl_tf.runs.folder import VOCABULARY_NAME, read_run_config, remember_data
 from txl_tf.scoring.evaluator import Evaluator
 
 SPAN = {"tgt_len": 3, "mem_len": 13, "same_length": True, "clamp_len": 9}
@@ -86,6 +86,7 @@ def test_the_object_holds_what_the_table_says(run, preset, capsys):
         "is_averaged": False,
         "precision": "float32",
         "is_whole": True,
+        "is_own": True,
         "evaluation": {
             **SPAN,
             "eval_batch_size": 4,
@@ -234,6 +235,19 @@ def test_evaluations_are_kept_with_how_they_counted(run, capsys):
         assert {"split", "loss_nats", "evaluation", "warm_len", "as_release"} <= line.keys()
     assert (warm["warm_len"], warm["as_release"]) == (5, False)
     assert (cold["warm_len"], cold["as_release"]) == (0, True)
+
+
+def test_other_records_and_checkpoints_are_not_those_of_the_run(run, tmp_path, capsys):
+    copy, data = tmp_path / "copy", tmp_path / "data"
+    shutil.copytree(run, copy)
+    records = txl_tf.load(run).records
+    remember_data(str(copy), records.data_dir, records.checksums)
+    write_words(data, seed=8, test=61)
+    found = [
+        evaluate_as_json(capsys, copy, *flags)["is_own"]
+        for flags in ([], ["--data_dir", data], ["--checkpoint", run / "checkpoints" / "ckpt-12"])
+    ]
+    assert found == [True, False, False]
 
 
 def test_a_score_that_cannot_be_recorded_is_printed(bare_run, capsys):

@@ -23,7 +23,7 @@ def run(*arguments):
 
 
 def get_weights(model):
-    return {name: value.numpy() for name, value in name_variables(model.weights).items()}
+    return {name: value.numpy() for name, value in name_variables(model).items()}
 
 
 def assert_equal_weights(found, expected):
@@ -156,7 +156,7 @@ def test_a_vocabulary_of_another_size_is_refused(tmp_path, capsys):
     (tmp_path / "source" / "model").rename(tmp_path / "other" / "model594")
     (tmp_path / "other" / "model").rename(tmp_path / "source" / "model")
     assert run("--source", tmp_path / "source", "--out", tmp_path / "run") == 1
-    assert "vocabulary of 594 symbols, but the model has 1,268" in capsys.readouterr().err
+    assert "vocabulary has 594 symbols, but the model has 1,268" in capsys.readouterr().err
 
 
 @pytest.mark.slow

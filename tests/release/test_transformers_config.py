@@ -175,7 +175,7 @@ def test_words_in_lower_case_are_known(tmp_path):
 
 def test_words_of_another_number_than_the_model_has_are_refused(tmp_path):
     folder = write_vocabulary(tmp_path, WORDS[:3])
-    with pytest.raises(UserError, match=r"vocab.txt` holds 3 symbols, but the model has 5$"):
+    with pytest.raises(UserError, match=r"vocab.txt`: the vocabulary has 3 symbols, but the m"):
         read_transformers_vocabulary(folder)
 
 

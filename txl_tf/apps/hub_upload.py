@@ -136,7 +136,8 @@ def write_card(
 def find_records(lm: LanguageModel) -> list[dict[str, Any]]:
     """Returns the newest complete evaluation of the weights for each split and each setting.
 
-    They are recorded in the run folder, which may have been renamed since the evaluation.
+    Evaluations of other records than those of the run do not count. They are recorded in the run
+    folder, which may have been renamed since.
     """
     if not lm.run or not lm.checkpoint:
         return []
@@ -151,7 +152,8 @@ def find_records(lm: LanguageModel) -> list[dict[str, Any]]:
             is_of_weights = f"/{record['checkpoint']}".endswith(f"/{name}") and (
                 record["is_averaged"] == lm.is_averaged
             )
-            if is_of_weights and record["is_whole"] and is_float32:
+            is_own = record.get("is_own", True)  # older records do not say it
+            if is_of_weights and is_own and record["is_whole"] and is_float32:
                 settings = ("split", "evaluation", "stride", "as_release", "dynamic")
                 found[json.dumps([record[name] for name in settings])] = record
     return list(found.values())

@@ -51,7 +51,7 @@ class TracedStep(tf.Module):
             mask_empty_memory=cached.mask_empty_memory,
             temperature=cached.temperature,
         )
-        self.weights = name_variables(self._cached.model.weights)
+        self.weights = name_variables(self._cached.model)
         self.positions = self._cached.positions
         # Floats, which the converters store as the same integers: a cast within the graph would be
         # computed in every step.

@@ -26,7 +26,7 @@ class ServedModel(tf.Module):
         super().__init__(name="txl_tf")
         self._cached = cached
         self._batch_size = batch_size
-        self.weights = name_variables(cached.model.weights)
+        self.weights = name_variables(cached.model)
         self.positions = cached.positions
         self.tokenizer = None if vocabulary is None else StrictTokenizer(vocabulary)
 

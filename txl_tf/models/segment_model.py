@@ -195,10 +195,10 @@ class SegmentModel(keras.Model):
         # For `tf.train.Checkpoint`, from which Keras hides the weights of layers in lists.
         children = super()._trackable_children(save_type, **kwargs)
         if save_type == "checkpoint":
-            children |= self._name_weights() | {SEED_STATE: self.seed_generator.state}
+            children |= self.name_weights() | {SEED_STATE: self.seed_generator.state}
         return children
 
-    def _name_weights(self):
+    def name_weights(self):
         """Returns the weights by their paths without the name of the model."""
         return {x.path.split(f"{self.name}/", 1)[-1]: x for x in self.weights}
 
@@ -209,7 +209,7 @@ class SegmentModel(keras.Model):
             "remat": self.remat,
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            "frozen": [name for name, x in self._name_weights().items() if not x.trainable],
+            "frozen": [name for name, x in self.name_weights().items() if not x.trainable],
         }
 
     @classmethod
@@ -218,7 +218,7 @@ class SegmentModel(keras.Model):
         frozen = fields.pop("frozen", ())  # older files have none
         model = cls(**fields)
         for name in frozen:
-            model._name_weights()[name].trainable = False
+            model.name_weights()[name].trainable = False
         for layer in (*model.layers, model):
             layer.trainable = bool(layer.trainable_weights or not layer.weights)
         return model

@@ -11,8 +11,8 @@ from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.data.files import is_remote, read_json, write_json
 from txl_tf.data.records.writing import write_records
 from txl_tf.data.temporary_folders import write_aside
-from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.errors import UserError
+from txl_tf.data.text.vocabulary import Vocabulary, check_size
+from txl_tf.errors import UserError, explain_errors
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.release.corpus import read_corpus
 from txl_tf.release.infer import infer_config
@@ -119,11 +119,8 @@ def _read_data(
 
 
 def _check_vocabulary(path: str, vocabulary: Vocabulary | None, config: ModelConfig) -> None:
-    if vocabulary is not None and len(vocabulary) != config.n_token:
-        raise UserError(
-            f"`{path}` holds a vocabulary of {len(vocabulary):,} symbols, but the model has "
-            f"{config.n_token:,}: they do not belong together"
-        )
+    with explain_errors(f"`{path}`", UserError):
+        check_size(vocabulary, config.n_token)
 
 
 def write_run(

@@ -19,7 +19,7 @@ import safetensors.numpy
 from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.data.files import read_json
 from txl_tf.data.text.learning import LearningOptions
-from txl_tf.data.text.vocabulary import Vocabulary, read_vocabulary_file
+from txl_tf.data.text.vocabulary import Vocabulary, check_size, read_vocabulary_file
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.release.names import list_entries
@@ -191,9 +191,8 @@ def read_transformers_vocabulary(folder: str) -> Vocabulary | None:
         return None
     options = LearningOptions(lower_case=settings.get("lower_case", False))
     vocabulary = read_vocabulary_file(path, "word", options)
-    n_token = read_transformers_config(folder).model.n_token
-    if len(vocabulary) != n_token:
-        raise UserError(f"`{path}` holds {len(vocabulary)} symbols, but the model has {n_token}")
+    with explain_errors(f"`{path}`", UserError):
+        check_size(vocabulary, read_transformers_config(folder).model.n_token)
     known = [symbol for symbol in ("<UNK>", "<unk>") if symbol in vocabulary.symbols]
     return dataclasses.replace(
         vocabulary,

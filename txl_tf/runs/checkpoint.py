@@ -22,7 +22,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -142,7 +141,7 @@ class CheckpointReader:
     def check_weights(self, model: SegmentModel, group: str = "weights") -> None:
         """Checks that a group holds exactly the weights of a model."""
         found = self.list_shapes(group)
-        wanted = {name: list(x.shape) for name, x in name_variables(model.weights).items()}
+        wanted = {name: list(x.shape) for name, x in name_variables(model).items()}
         if found == wanted:
             return
         fields = json.loads(self._find(CONFIG_GROUP, "model"))
@@ -245,7 +244,7 @@ def load_weights(model: SegmentModel, path: str, *, use_ema: bool = True) -> boo
         reader.check_place()
         group = AVERAGES_GROUP if use_ema and reader.list_shapes(AVERAGES_GROUP) else "weights"
         reader.check_weights(model, group)
-        reader.restore(group, name_variables(model.weights))
+        reader.restore(group, name_variables(model))
     except DAMAGE as error:
         fault = f"checkpoint {path} cannot be restored: {explain(error)}"
         raise UserError(fault + _name_whole(path)) from error
@@ -310,20 +309,21 @@ def _name_whole(path: str) -> str:
     return ""
 
 
-def name_variables(variables: list[keras.Variable]) -> dict[str, tf.Variable]:
-    """Returns TensorFlow's variables by path, which is their name in a checkpoint."""
-    return {name: variable.value for name, variable in name_weights(variables).items()}
+def name_variables(model: SegmentModel) -> dict[str, tf.Variable]:
+    """Returns TensorFlow's variables of the weights by their names in a checkpoint."""
+    return {name: weight.value for name, weight in name_weights(model).items()}
 
 
 def group_variables(model: SegmentModel, optimizer: Any) -> Groups:
     """Returns the variables of a checkpoint by group and name, each one once."""
     # An average has the name of its weight, so that it can be restored in its place.
-    averages = {
-        weight.path.replace("/", "."): average for weight, average in optimizer.averaged_weights
-    }
+    names = {id(weight): name for name, weight in name_weights(model).items()}
+    averages = {names[id(weight)]: average for weight, average in optimizer.averaged_weights}
     average_ids = {id(average) for average in averages.values()}
     rest = [variable for variable in optimizer.variables if id(variable) not in average_ids]
-    groups = {"weights": name_variables(model.weights), "optimizer": name_variables(rest)}
+    slots = {variable.path.replace("/", "."): variable.value for variable in rest}
+    assert len(slots) == len(rest), "paths of variables must be unique"
+    groups = {"weights": name_variables(model), "optimizer": slots}
     if averages:
         groups[AVERAGES_GROUP] = {name: average.value for name, average in averages.items()}
     return groups
@@ -334,7 +334,7 @@ def save_weights(model_dir: str, model: SegmentModel, *, step: int, optimizer: A
 
     Without an optimizer, it holds only the weights after `step` steps of training.
     """
-    groups: Groups = {"weights": name_variables(model.weights)}
+    groups: Groups = {"weights": name_variables(model)}
     if optimizer is not None:
         groups = group_variables(model, optimizer)
     origin = Origin(step, read_run_id(model_dir) or make_run_id())

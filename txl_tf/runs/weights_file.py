@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,11 @@ def open_weights(path: str) -> Iterator[Any]:
         yield file
 
 
-def name_weights(variables: Sequence[keras.Variable]) -> dict[str, keras.Variable]:
-    """Returns variables by path, which is their name in a file or checkpoint."""
-    named = {variable.path.replace("/", "."): variable for variable in variables}
-    assert len(named) == len(variables), "paths of variables must be unique"
+def name_weights(model: SegmentModel) -> dict[str, keras.Variable]:
+    """Returns the weights by their names in a file or checkpoint, whatever the model is called."""
+    kind = model.config.model_type
+    named = {f"{kind}.{path}".replace("/", "."): x for path, x in model.name_weights().items()}
+    assert len(named) == len(model.weights), "paths of weights must be unique"
     return named
 
 
@@ -51,7 +52,7 @@ def read_weights_file(model: SegmentModel, path: str) -> None:
                 f"{shlex.quote(os.path.dirname(path) or '.')} --out RUN"
             )
         arrays = {name: file.get_tensor(name) for name in list(file.keys())}
-    variables = name_weights(model.weights)
+    variables = name_weights(model)
     found = {name: list(array.shape) for name, array in arrays.items()}
     differences = list_differences(found, {name: list(x.shape) for name, x in variables.items()})
     if differences:
@@ -70,7 +71,7 @@ def write_weights_file(
     """
     arrays = {
         name: ops.convert_to_numpy(variable).astype(dtype)
-        for name, variable in name_weights(model.weights).items()
+        for name, variable in name_weights(model).items()
     }
     metadata = {"format": WEIGHTS_FORMAT, "step": str(step)}
     with access_path(path):

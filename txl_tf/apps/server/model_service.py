@@ -39,6 +39,7 @@ class ServedTexts:
         assert lm.vocabulary is not None
         self._vocabulary = lm.vocabulary
         self._stops = [match_case(lm.vocabulary, stop) for stop in request.stop]
+        self._n_pending = max(map(len, self._stops), default=1) - 1  # of an unfinished stop
         self._encoder = TextEncoder(lm.vocabulary, lm.config.n_token)
         # As ids: they can be counted, and only the new ones are decoded.
         prompts = [self._encoder.encode(prompt) for prompt in request.rows]
@@ -49,6 +50,8 @@ class ServedTexts:
             sampler=_make_sampler(lm, request),
             stops=request.stop,
         )
+        # The end of each text that was drawn, in which a stop may have begun.
+        self._tails = [""] * len(prompts)
 
     def read(self, text: str) -> Iterator[int]:
         """Reads a text at the end of a session, and yields the number of tokens of each piece."""
@@ -62,6 +65,7 @@ class ServedTexts:
         """Adds tokens to each text; yields the new text after each piece of `piece_len` tokens."""
         session = self._session
         before, n_before = session.ids, [len(ids) for ids in session.added]
+        tails = list(self._tails)
         n_shown = [0] * len(n_before)
 
         def list_choices(is_last: bool) -> list[Choice]:
@@ -69,7 +73,10 @@ class ServedTexts:
             for row, ids in enumerate(session.added):
                 new = np.asarray(ids)[n_before[row] :]  # the prompts are ids
                 has_ended = bool(session.ended[row]) and max_tokens > 0
-                text = self._decode_stable(before[row], new, has_ended, is_last)
+                text = self._decode_stable(tails[row], before[row], new, has_ended, is_last)
+                if is_last:
+                    drawn = "" if has_ended else tails[row] + text
+                    self._tails[row] = drawn[max(len(drawn) - self._n_pending, 0) :]
                 reason = ("stop" if has_ended else "length") if is_last else None
                 choices.append(Choice(text[n_shown[row] :], len(new), reason))
                 n_shown[row] = max(n_shown[row], len(text))
@@ -83,19 +90,26 @@ class ServedTexts:
         yield list_choices(is_last=True)
 
     def _decode_stable(
-        self, before: np.ndarray, ids: np.ndarray, has_ended: bool, is_last: bool
+        self, tail: str, before: np.ndarray, ids: np.ndarray, has_ended: bool, is_last: bool
     ) -> str:
-        """Returns the text of new ids (n,) as far as it is final, without its stop."""
-        text = decode_added(self._vocabulary, before, ids)
+        """Returns the text of new ids (n,) as far as it is final, without its stop.
+
+        The stop may begin in `tail`, the text before.
+        """
+
+        def decode(ids: np.ndarray) -> str:
+            return tail + decode_added(self._vocabulary, before, ids)
+
+        text = decode(ids)
         if has_ended:
             stops = [stop for stop in self._stops if stop in text]
             end, n_cut = max(((text.rfind(s) + len(s), len(s)) for s in stops), default=(0, 0))
             # Otherwise a symbol such as "<eos>" has ended the text, which does not hold its name.
-            is_found = end > len(decode_added(self._vocabulary, before, ids[:-1]))
-            return text[: end - n_cut] if is_found else text
-        # The end may be part of a stop.
-        n_held = 0 if is_last else max(map(len, self._stops), default=1) - 1
-        return text[: max(len(text) - n_held, 0)]
+            if end > len(decode(ids[:-1])):
+                text = text[: end - n_cut]
+        elif not is_last:  # the end may be part of a stop
+            text = text[: max(len(text) - self._n_pending, 0)]
+        return text[len(tail) :]
 
 
 class ModelService:

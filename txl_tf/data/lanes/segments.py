@@ -7,6 +7,7 @@ import numpy as np
 
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
 from txl_tf.data.lanes.training_lanes import StoredTokens, Tokens
+from txl_tf.data.records.reading import Split
 from txl_tf.errors import UserError, check_integer
 
 LANES = (
@@ -63,6 +64,7 @@ class Segments(keras.utils.PyDataset):
         if document_starts and not len(split.document_starts):
             raise UserError("`document_starts` needs a split of records with documents")
         self._lanes = EvaluationLanes(split, n_lanes=batch_size, tgt_len=tgt_len)
+        self.n_token = _bound_ids(split)
         self._has_starts = document_starts
         self.first = 0  # the batch with which the next epoch begins, when a run is resumed
 
@@ -76,7 +78,10 @@ class Segments(keras.utils.PyDataset):
         (segment,) = self._lanes.read(start, start + 1)
         ids: Any = segment.ids
         if self._has_starts:
-            ids = {"ids": segment.ids, "document_starts": segment.document_starts}
+            starts = segment.document_starts.copy()
+            if start == 0:  # the memory is that of the previous epoch, the end of the lane
+                starts[:, 0] = True
+            ids = {"ids": segment.ids, "document_starts": starts}
         return ids, segment.targets, segment.mask.astype(np.float32)
 
     def to_dataset(self) -> Any:
@@ -94,7 +99,7 @@ class Segments(keras.utils.PyDataset):
 
 
 def _as_tokens(tokens: Any) -> Tokens:
-    """Returns ids in memory, or a split, with the interface of a split."""
+    """Returns the ids in memory, or the split that was given, with the interface of a split."""
     if hasattr(tokens, "document_starts"):
         split: Tokens = tokens
         return split
@@ -108,11 +113,37 @@ def _as_tokens(tokens: Any) -> Tokens:
     return StoredTokens(ids.astype(np.int32))
 
 
-def check_batches(x: Any, batch_size: int | None, n_rows: int) -> int | None:
-    """Checks that batches have B rows, as far as possible before the data are read.
+def _bound_ids(split: Tokens) -> int:
+    """Returns a number that is larger than all ids: for records, the size of the vocabulary."""
+    if isinstance(split, Split):
+        return split.n_token
+    return int(split.read(0, len(split)).max(initial=-1)) + 1
+
+
+def _check_ids(x: Any, n_token: int) -> None:
+    """Checks that the ids of `Segments` or of an array are below `n_token`.
+
+    A compiled step would read other rows of the tables for larger ids.
+    """
+    if isinstance(x, Segments):
+        bound = x.n_token
+    elif isinstance(x, np.ndarray):
+        bound = int(x.max(initial=-1)) + 1
+    else:
+        return
+    if bound > n_token:
+        raise UserError(
+            f"the data need a model with `n_token` of at least {bound:,}. "
+            f"Received: n_token={n_token:,}"
+        )
+
+
+def check_batches(x: Any, batch_size: int | None, n_rows: int, n_token: int) -> int | None:
+    """Checks that batches have B rows and ids below V, as far as possible before they are read.
 
     Returns the `batch_size` for Keras: B with arrays, and `None` with all other data.
     """
+    _check_ids(x, n_token)
     is_array = False
     if isinstance(x, keras.utils.PyDataset):
         ends = {0, (x.num_batches or 1) - 1}  # the last batch may be smaller

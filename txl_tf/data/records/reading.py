@@ -42,6 +42,11 @@ class Split:
         self._shards = info.splits[name]
         self._ends = list(accumulate(shard.tokens for shard in self._shards))
 
+    @property
+    def n_token(self) -> int:
+        """The size of the vocabulary."""
+        return len(self._info.vocabulary)
+
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 

@@ -16,7 +16,8 @@ RULES: tuple[str, ...] = get_args(Rule)
 _LINE_BEGIN = re.compile(rb"^.", re.MULTILINE | re.DOTALL)
 _BLANK_LINES = re.compile(rb"^(?:[ \t\r\f\v]*\n)+", re.MULTILINE)
 # The title of a WikiText article, " = Title = "; section titles have more signs, " = = Plot = = ".
-_TITLE = re.compile(rb" = (?!= )[^\n]*(?<! =) =[ \t\r]*\n")
+# A tokenized line has no space at its beginning.
+_TITLE = re.compile(rb" ?= (?!= )[^\n]*(?<! =) =[ \t\r]*\n")
 
 
 class DocumentFinder:

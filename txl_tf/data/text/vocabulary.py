@@ -330,6 +330,15 @@ def _check_symbols(level: str, symbols: tuple[str, ...]) -> None:
         )
 
 
+def check_size(vocabulary: Vocabulary | None, n_token: int) -> None:
+    """Checks that a vocabulary, if there is one, has as many symbols as a model has ids."""
+    if vocabulary is not None and len(vocabulary) != n_token:
+        raise UserError(
+            f"the vocabulary has {len(vocabulary):,} symbols, but the model has {n_token:,}: they "
+            "do not belong together"
+        )
+
+
 def read_vocabulary_file(path: Path, level: Level, options: LearningOptions) -> Vocabulary:
     """Reads a vocabulary from a file of the user.
 
