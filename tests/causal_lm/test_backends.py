@@ -56,6 +56,13 @@ def test_jax_needs_no_tensorflow_and_writes_what_tensorflow_reads(on_jax):
 
 
 @pytest.mark.slow
+def test_frozen_weights_stay_frozen_in_a_file_on_jax(on_jax):
+    _, found = on_jax
+    assert any("embedding" in path for path in found["frozen"])
+    np.testing.assert_array_equal(found["frozen"], found["expected_frozen"])
+
+
+@pytest.mark.slow
 def test_the_shipped_model_and_records_are_read_alike(on_jax):
     folder, found = on_jax
     lm = CausalLM.from_run("pydoc", eval_batch_size=2)

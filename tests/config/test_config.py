@@ -200,3 +200,16 @@ def test_bins_narrow_by_the_divisor():
 def test_a_text_that_is_no_config_is_refused(text):
     with pytest.raises(UserError, match=r"ModelConfig|`dropout` must be a finite number"):
         ModelConfig.from_json(text)
+
+
+def test_the_longest_segment_of_a_schedule_counts():
+    training = TrainConfig(tgt_len=4, mem_len=3, tgt_len_schedule=((2, 12),))
+    assert training.window_len == 12
+    model = ModelConfig(n_token=5, encoding="shaw", n_positions=14)
+    with pytest.raises(UserError, match=r"`n_positions` must be at least mem_len \+ tgt_len = 15 "):
+        model.check_training(training)
+
+
+def test_a_real_field_may_be_written_as_an_integer():
+    found, expected = TrainConfig.from_json({"clip": 1}), TrainConfig(clip=1.0)
+    assert json.dumps(found.to_json()) == json.dumps(expected.to_json())

@@ -12,6 +12,7 @@ class NoTensorFlow:
 
 
 def main():
+    import keras
     import numpy as np
     from small_causal_lm import make_segments, read_states
 
@@ -30,6 +31,11 @@ def main():
     again = CausalLM.from_run(f"{path}-run")
     again.compile()
     results["run"] = again.evaluate(make_segments(), verbose=0)
+    lm.backbone.embedding.trainable = False
+    lm.save(f"{path}-frozen.keras")
+    frozen = keras.saving.load_model(f"{path}-frozen.keras")
+    results["frozen"] = [x.path for x in frozen.weights if not x.trainable]
+    results["expected_frozen"] = [x.path for x in lm.weights if not x.trainable]
     records = txl_tf.data.open_records(f"{path}-records")
     pydoc = CausalLM.from_run("pydoc", eval_batch_size=2)
     pydoc.compile()

@@ -130,7 +130,7 @@ def train(strategy, records, model_dir, config=CONFIG, **kwargs):
     given = {name: kwargs.pop(name) for name in names if name in kwargs}
     options = RunOptions(**{"iterations": 2, "save_steps": 3, **given})
     training = job.TrainJob(str(model_dir), records, config, options, **kwargs)
-    job.train(training, Workers(strategy))
+    return job.train(training, Workers(strategy))
 
 
 def read_log_steps(model_dir):

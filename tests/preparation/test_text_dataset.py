@@ -187,11 +187,12 @@ def test_words_that_lower_case_removes_are_refused(files, capsys):
     assert "no text contains 'The', 'Ä', 'B' and other words with" in capsys.readouterr().err
 
 
-def test_the_vocabulary_of_a_run_can_be_brought(files):
+@pytest.mark.parametrize("address", ["", "file://"])
+def test_the_vocabulary_of_a_run_can_be_brought(files, address):
     folder, flags = files
     data = {"level": "char", "symbols": ["e", "t"], "unknown": "e"}
     (folder / "v.json").write_text(json.dumps(data))
-    assert call(folder, *flags, "--level=char", f"--vocab_file={folder}/v.json") == 0
+    assert call(folder, *flags, "--level=char", f"--vocab_file={address}{folder}/v.json") == 0
     np.testing.assert_array_equal(read_ids(folder / "records", "valid"), [1, 0, 0, 0, 0, 0, 1, 0])
 
 

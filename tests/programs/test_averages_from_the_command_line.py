@@ -1,7 +1,9 @@
 """Averages of weights, from the command line to the scores."""
 
+import json
 import re
 import shlex
+import shutil
 
 import pytest
 from small_commands import run_main, write_data
@@ -53,3 +55,14 @@ def test_the_printed_command_evaluates_an_average_of_checkpoints(finished, capsy
     ((weights, loss),) = read_scores(capsys.readouterr().out)
     assert weights == ""
     assert loss != evaluate(finished, capsys, "--use_ema=false")[1]
+
+
+def test_the_evaluations_of_an_average_go_when_it_is_replaced(finished, tmp_path, capsys):
+    folder = tmp_path / "run"
+    shutil.copytree(finished / "run", folder)
+    assert average.main(["average.py", str(folder), "--steps=4,12"]) == 0
+    lines = [{"checkpoint": f"old/{name}/ckpt-12"} for name in ("averaged", "checkpoints")]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "evaluations.jsonl").write_text(text)
+    assert average.main(["average.py", str(folder), "--steps=8,12", "--overwrite"]) == 0
+    assert [json.loads((folder / "evaluations.jsonl").read_text())] == lines[1:]

@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from called_programs import call
 from places import ROOT
 
@@ -174,6 +175,21 @@ def test_a_step_that_compiles_twice_is_named(monkeypatch):
 def test_a_program_that_fails_is_named_with_its_last_line():
     with pytest.raises(CheckFailedError, match=r"^txl inspect ended with 1: .*`none` holds no rec"):
         training._run_program("inspect", "none")  # noqa: SLF001  users see it when `resume` fails
+
+
+def test_resuming_is_checked_on_the_first_gpu(monkeypatch):
+    gpus = [tf.config.PhysicalDevice(f"/physical_device:GPU:{n}", "GPU") for n in range(3)]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
+    seen = []
+
+    def note(*arguments):
+        seen.append(arguments)
+        raise CheckFailedError("", {})
+
+    monkeypatch.setattr(training, "_run_program", note)
+    with pytest.raises(CheckFailedError):
+        training._resume_by_program()  # noqa: SLF001
+    assert "--num_gpus=1" in seen[0]
 
 
 def test_resuming_that_needs_deterministic_operations_names_what_differs(monkeypatch):

@@ -1,6 +1,7 @@
 """The program that measures how far models look, on tiny runs."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -43,6 +44,23 @@ def test_a_group_of_runs_is_measured_drawn_and_stored(run, other, tmp_path, caps
     lengths = found["attention_lengths"]["other"]
     assert lengths["initial"] == 3
     assert lengths["best"] in lengths["lengths"]
+
+
+def test_a_memory_of_no_length_may_be_measured(run, tmp_path, capsys):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    config = json.loads((copy / "config.json").read_text())
+    config["evaluation"]["same_length"] = True
+    (copy / "config.json").write_text(json.dumps(config))
+    lengths = ["--attention_lengths=0,3", "--eval_tokens=60", "--threads=1"]
+    assert call(f"--run={copy}", *CONTEXTS, f"--data_dir={run.parent / 'data'}", *lengths) == 0
+    found = json.loads((copy / "context" / "context.json").read_text())
+    assert found["attention_lengths"]["run"]["lengths"][0] == 0
+    config["training"] |= {"mem_len": 0, "same_length": False}
+    config["evaluation"] |= {"mem_len": 0, "same_length": False}
+    (copy / "config.json").write_text(json.dumps(config))
+    assert call(f"--run={copy}", *CONTEXTS, f"--data_dir={run.parent / 'data'}", *lengths) == 2
+    assert "--attention_lengths must be positive for runs that" in capsys.readouterr().err
 
 
 def test_the_loss_is_that_of_the_model_after_each_context(run, tmp_path, capsys):

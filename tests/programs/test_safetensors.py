@@ -45,6 +45,30 @@ def test_a_run_starts_from_it(run, shared, tmp_path, capsys):
     assert f"Warm start from the weights of {shared}" in out
 
 
+@pytest.mark.parametrize("flags", [[], ["--dry_run"]], ids=["train", "dry_run"])
+def test_training_does_not_begin_anew_in_its_folder(run, shared, flags, capsys):
+    before = sorted(shared.iterdir())
+    assert run_main(run.parent / "data", shared, *flags) == 1
+    start = f"--warm_start_path={shared / 'model.safetensors'}"
+    message = f"holds only weights: start from them in a new `model_dir`, with {start}"
+    assert message in capsys.readouterr().err
+    assert sorted(shared.iterdir()) == before
+
+
+def test_a_dry_run_refuses_what_training_refuses(run, tmp_path, capsys):
+    txl_tf.load(run).save(tmp_path / "bare")
+    (start,) = (tmp_path / "bare" / "checkpoints").glob("*.index")
+    start = start.with_suffix("")
+    cases = (
+        (tmp_path / "bare", [], f"{start} holds only weights: start from them in a new"),
+        (tmp_path / "new", [f"--warm_start_path={start}", "--n_layer=2"], "another model: n_layer"),
+    )
+    for folder, flags, message in cases:
+        for more in ([], ["--dry_run"]):
+            assert run_main(run.parent / "data", folder, *flags, *more) == 1
+            assert message in capsys.readouterr().err
+
+
 def test_other_users_may_read_it(shared):
     modes = {path.name: path.stat().st_mode for path in shared.iterdir()}
     assert modes["model.safetensors"] == modes["config.json"]

@@ -61,6 +61,11 @@ def test_the_flags_choose_the_spans(source, capsys, arguments, spans):
     assert f"  {line}.\n" in capsys.readouterr().out
 
 
+def test_without_memory_there_is_one_span(source, capsys):
+    assert verify_release.main(["verify_release", f"--source={source}", "--mem_len=0"]) == 0
+    assert "  mem_len 0, plain, no clamp_len.\n" in capsys.readouterr().out
+
+
 def test_a_run_is_compared_with_the_weights_that_it_has(source, tmp_path, capsys):
     model = load_model(CASE.checkpoint, CASE.config)
     folder = write_run(tmp_path / "right", model)

@@ -64,7 +64,7 @@ def test_a_second_signal_stops_at_once(send, one_replica, records, tmp_path, mon
 
 def test_a_run_that_ends_at_its_last_step_was_not_stopped(send, one_replica, records, tmp_path):
     send(signal.SIGTERM, 7)
-    train(one_replica, records, tmp_path / "run")
+    assert train(one_replica, records, tmp_path / "run") == signal.SIGTERM
     assert list_steps(tmp_path / "run")[-1] == 7
 
 

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from txl_tf.errors import UserError
-from txl_tf.training.strategy import make_gpu_strategy
+from txl_tf.training.strategy import count_replicas, make_gpu_strategy
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -34,4 +34,5 @@ def test_gpus_that_are_not_chosen_are_hidden(monkeypatch):
     visible = []
     monkeypatch.setattr(tf.config, "set_visible_devices", lambda *args: visible.append(args))
     assert make_gpu_strategy(num_gpus=2) == ["GPU:0", "GPU:1"]
-    assert visible == [(gpus[:2], "GPU")]
+    assert count_replicas(num_gpus=1) == 1
+    assert visible == [(gpus[:2], "GPU"), (gpus[:1], "GPU")]

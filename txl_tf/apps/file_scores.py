@@ -10,7 +10,7 @@ from txl_tf.config import EvalConfig
 from txl_tf.data.text.documents import DocumentFinder
 from txl_tf.data.text.text_files import EncodingErrors, TextFile, TextSource
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.data.text.wikitext import check_wikitext, tokenize_wikitext_bytes
+from txl_tf.data.text.wikitext import check_wikitext, tokenize_wikitext, tokenize_wikitext_bytes
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.exports.saved_model_scorer import SavedModelScorer, is_saved_model
 from txl_tf.scoring.scorer import SCORING_BATCH_SIZE, Scorer, TextScorer
@@ -87,7 +87,9 @@ class FileScorer:
                 jit=settings.jit,
             )
         with explain_errors("--prefix", UserError, UnicodeError):
-            self._prefix = vocabulary.encode(settings.prefix.replace("\\n", "\n")).tolist()
+            prefix = settings.prefix.replace("\\n", "\n")
+            prefix = tokenize_wikitext(prefix) if settings.tokenize_wikitext else prefix
+            self._prefix = vocabulary.encode(prefix).tolist()
 
     def score(
         self,

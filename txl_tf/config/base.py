@@ -154,3 +154,4 @@ class Config:
         self._check(is_finite, f"`{name}` must be a finite number")
         if allowed is not None:
             self._check(allowed.contains(value), f"`{name}` must {allowed.rule}")
+        object.__setattr__(self, name, float(value))  # TOML and JSON may hold 1 instead of 1.0

@@ -231,7 +231,8 @@ class TrainConfig(ReadingConfig):
     @property
     def window_len(self) -> int:
         """The number of tokens that a step reads per lane: extra context and longest segment."""
-        return self.extra_len + find_longest(self.tgt_len, self.tgt_len_std)
+        longest = max(self.tgt_len, *(length for _, length in self.tgt_len_schedule), 0)
+        return self.extra_len + find_longest(longest, self.tgt_len_std)
 
     def _count_scored(self, tgt_len: int) -> int:
         return tgt_len - (tgt_len // 2 if self.half_loss else 0)

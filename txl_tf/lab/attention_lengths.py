@@ -73,7 +73,8 @@ def measure_attention_lengths(
             first = store_tokens(split, 0, max_tokens + 1)  # equal targets for all windows
             score = evaluator.score_lanes(evaluator.cut_lanes(first, stride=max(1, length // 2)))
         else:
-            config = dataclasses.replace(lm.evaluation, mem_len=length)
+            same_length = lm.evaluation.same_length and length > 0
+            config = dataclasses.replace(lm.evaluation, mem_len=length, same_length=same_length)
             evaluator = lm.make_evaluator(evaluation=config)
             lanes = evaluator.cut_lanes(split)
             n_segments = -(-max_tokens // (lanes.n_lanes * lanes.tgt_len))

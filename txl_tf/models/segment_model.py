@@ -219,8 +219,10 @@ class SegmentModel(keras.Model):
         model = cls(**fields)
         for name in frozen:
             model.name_weights()[name].trainable = False
+        # Setting it to true would unfreeze all weights within.
         for layer in (*model.layers, model):
-            layer.trainable = bool(layer.trainable_weights or not layer.weights)
+            if layer.weights and not layer.trainable_weights:
+                layer.trainable = False
         return model
 
 

@@ -38,7 +38,7 @@ class Texts:
     """The texts of a data set that `Corpus.locate` found."""
 
     sources: Mapping[str, TextSource]  # of each split
-    vocabulary_file: Path | None = None
+    vocabulary_file: Path | str | None = None  # text: an address
 
     def describe(self) -> dict[str, list[list[str | int]]]:
         """Returns the name and size of each file, in the form stored in `records.json`."""
@@ -48,8 +48,8 @@ class Texts:
             if source.files
         }
         if self.vocabulary_file is not None:
-            size = self.vocabulary_file.stat().st_size
-            described["vocabulary"] = [[self.vocabulary_file.name, size]]
+            size = TextFile(self.vocabulary_file).stored_size
+            described["vocabulary"] = [[Path(self.vocabulary_file).name, size]]
         return described
 
 
@@ -65,7 +65,7 @@ class Corpus:
     learning: LearningOptions = field(default_factory=LearningOptions)
     # The splits whose symbols are counted to order the ids; if empty, the symbols are all bytes.
     counted: tuple[str, ...] = SPLITS
-    vocabulary_file: Path | None = None  # instead of a learned vocabulary
+    vocabulary_file: Path | str | None = None  # instead of a learned vocabulary
     documents: tuple[str, ...] = ("none",)  # the arguments of `DocumentFinder`
     cutoffs: tuple[int, ...] = ()  # the first ids of the second and later bins
     encoding_errors: EncodingErrors = "strict"

@@ -106,7 +106,7 @@ class PrepareOptions:
     unknown: str | None = define_field(None, "Symbol for unknown words, such as <unk>.")
     lower_case: bool = define_field(False, "Convert the text to lower case.")
     line_end: str = define_field("<eos>", "Symbol for the end of a line; empty for none.")
-    vocab_file: Path | None = field(
+    vocab_file: Path | str | None = field(
         default=None,
         metadata=describe(
             "Vocabulary to use instead of a new one: a file with one symbol per line, or a .json.",

@@ -124,7 +124,7 @@ def settle_vocabulary(
     Prints differences from the published data set. An excerpt of it may have too few symbols for
     some of its cutoffs, which are then dropped; a user's cutoff that is too large is an error.
     """
-    is_of_run = texts.vocabulary_file is not None and texts.vocabulary_file.suffix == ".json"
+    is_of_run = str(texts.vocabulary_file).endswith(".json")
     if vocabulary.unknown is None and vocabulary.level == "word" and not is_of_run:
         names = (name for name in _UNKNOWN if name in vocabulary.symbols)
         vocabulary = replace(vocabulary, unknown=next(names, None))

@@ -26,6 +26,7 @@ from txl_tf.programs.cli.run_flags import (
     define_ema_flag,
     define_records_flag,
     define_run_flag,
+    define_threads_flag,
     open_chosen_run,
     open_run_records,
 )
@@ -74,6 +75,7 @@ def define_flags() -> flags.FlagValues:
     define("attention_lengths", list, None, text)
     define_checkpoint_flag(options)
     define_ema_flag(options)
+    define_threads_flag(options)
     text = "Folder for the figures and context.json. [default: FIRST_RUN/context]"
     define("out", str, None, text, is_path=True)
     define("json", bool, False, "Print context.json; all else goes to standard error.")
@@ -112,6 +114,11 @@ def _measure_contexts(options: flags.FlagValues) -> "ContextReport":
     )
 
     _check_group(options.run)
+    trained = [read_run_config(run).training for run in options.run]
+    if 0 in (attention_lengths or ()) and not all(training.mem_len for training in trained):
+        raise flags.Error(
+            "--attention_lengths must be positive for runs that were trained without memory"
+        )
     split = records.split(options.split)
     if is_remote(out):
         raise UserError(f"`{out}` must be a folder on this machine: pass --out")

@@ -106,7 +106,8 @@ def make_options(options: flags.FlagValues) -> PrepareOptions:
     for name, value in values.items():
         values[name] = tuple(value) if isinstance(value, list) else value
     if options.vocab_file:
-        values["vocab_file"] = Path(options.vocab_file)
+        given = options.vocab_file
+        values["vocab_file"] = given if is_remote(given) else Path(given)
     values |= {"raw_dir": raw_dir, "data_dir": data_dir, "cutoffs": cutoffs}
     return PrepareOptions(**values)
 

@@ -176,6 +176,10 @@ def _check_flags(options: flags.FlagValues) -> None:
             raise flags.Error(f"--{name} needs --by document. Received: --by {options.by}")
     if options["documents"].present and options.document_separator is not None:
         raise flags.Error("--documents and --document_separator cannot be used together")
+    if options.tokenize_wikitext and options.document_separator is not None:
+        raise flags.Error(
+            "--document_separator cannot be used with --tokenize_wikitext, which changes such lines"
+        )
     check_pipeline_flags(options, ("out",))
     if options.runner:
         _check_runner(options)

@@ -18,7 +18,7 @@ from txl_tf.config.base import list_differences
 from txl_tf.errors import UserError
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
-from txl_tf.programs.cli.run_flags import check_run, check_source
+from txl_tf.programs.cli.run_flags import check_run, check_source, define_threads_flag
 
 if TYPE_CHECKING:
     from txl_tf.models.transformer_xl import TransformerXL
@@ -48,6 +48,7 @@ def define_flags() -> flags.FlagValues:
     define("same_length", bool, None, "Let every query see M + 1 keys. [default: compare both]")
     text = "Clamp larger distances to this value; -1 for no limit. [default: half of --mem_len "
     define("clamp_len", int, None, text + "with --same_length, otherwise -1]")
+    define_threads_flag(options)
     return options
 
 
@@ -96,7 +97,8 @@ def verify_release(options: flags.FlagValues) -> bool:
 def list_spans(options: flags.FlagValues) -> list[AttentionSpan]:
     """Returns the attention spans that the flags ask for."""
     spans = []
-    for same_length in (False, True) if options.same_length is None else (options.same_length,):
+    both = (False, True) if options.mem_len else (False,)  # without memory, it has no effect
+    for same_length in both if options.same_length is None else (options.same_length,):
         clamp_len = max(1, options.mem_len // 2) if same_length else -1
         clamp_len = clamp_len if options.clamp_len is None else options.clamp_len
         spans.append(AttentionSpan(options.mem_len, same_length, clamp_len))

@@ -20,7 +20,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -144,14 +144,19 @@ class CheckpointReader:
         wanted = {name: list(x.shape) for name, x in name_variables(model).items()}
         if found == wanted:
             return
+        self.check_config(model.config)
+        self._refuse_model(list_differences(found, wanted))
+
+    def check_config(self, config: ModelConfig) -> None:
+        """Checks that the checkpoint is of a model with a given config."""
         fields = json.loads(self._find(CONFIG_GROUP, "model"))
-        wanted_fields = json.loads(write_shaping_fields(model.config))
-        types = [{"model_type": x.get("model_type")} for x in (fields, wanted_fields)]
-        differences = (
-            list_differences(*types)  # fields of different types are not comparable
-            or list_differences(fields, wanted_fields)
-            or list_differences(found, wanted)
-        )
+        wanted = json.loads(write_shaping_fields(config))
+        types = [{"model_type": x.get("model_type")} for x in (fields, wanted)]
+        # Fields of different types are not comparable.
+        if differences := list_differences(*types) or list_differences(fields, wanted):
+            self._refuse_model(differences)
+
+    def _refuse_model(self, differences: list[str]) -> NoReturn:
         raise UserError(
             f"checkpoint {self.path} belongs to another model: {join_some(differences)}"
         )
@@ -286,6 +291,14 @@ def check_not_release(path: str) -> None:
             f"{path} is a checkpoint of the 2019 release. Make a run of it first: "
             f"txl import_release --source {shlex.quote(source or '.')} --out MODEL_DIR"
         )
+
+
+def explain_bare_weights(source: str, path: str) -> str:
+    """Returns, for messages, how to train on from weights that have no state of an optimizer."""
+    return (
+        f"{source} holds only weights: start from them in a new `model_dir`, with "
+        f"--warm_start_path={shlex.quote(path)}"
+    )
 
 
 def _find_run(path: str) -> str | None:

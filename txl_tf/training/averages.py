@@ -7,6 +7,7 @@ can be evaluated and can warm-start a new run, but a run cannot resume from it.
 """
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.files import exists
+from txl_tf.data.files import exists, read_json_lines, write_text
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.runs.checkpoint import (
     AVERAGES_GROUP,
@@ -24,7 +25,7 @@ from txl_tf.runs.checkpoint import (
     write_checkpoint,
 )
 from txl_tf.runs.checkpoint_choice import PREFIX, find_checkpoint, list_checkpoints
-from txl_tf.runs.folder import read_run_config
+from txl_tf.runs.folder import EVALUATIONS_NAME, read_run_config
 from txl_tf.training.optimizer import Optimizer
 
 FOLDER_NAME = "averaged"
@@ -93,9 +94,19 @@ def save_mean(
             raise UserError(f"checkpoints {readers[0].path} and {path} are of different models")
     means = {name: tf.Variable(_compute_mean(readers, name)) for name in shapes[0]}
     remove_checkpoint(mean_path)
+    _forget_evaluations(model_dir, mean_path)
     config = read_run_config(model_dir).model
     write_checkpoint(mean_path, {"weights": means}, config, readers[-1].origin)
     return mean_path, any(reader.list_shapes(AVERAGES_GROUP) for reader in readers)
+
+
+def _forget_evaluations(model_dir: str, mean_path: str) -> None:
+    """Removes the evaluations of a mean that is about to be replaced."""
+    path, end = os.path.join(model_dir, EVALUATIONS_NAME), os.path.relpath(mean_path, model_dir)
+    records = read_json_lines(path) if exists(path) else []
+    kept = [x for x in records if not f"/{x.get('checkpoint')}".endswith(f"/{end}")]
+    if len(kept) < len(records):
+        write_text(path, "".join(f"{json.dumps(record)}\n" for record in kept))
 
 
 def _compute_mean(readers: Sequence[CheckpointReader], name: str) -> np.ndarray:

@@ -22,6 +22,7 @@ from txl_tf.runs.checkpoint import (
     CheckpointReader,
     MemoryFileError,
     Origin,
+    explain_bare_weights,
     group_variables,
     list_parts,
     remove_checkpoint,
@@ -120,10 +121,7 @@ class Checkpointer:
             reader = CheckpointReader(path)
             reader.check_weights(self.model)  # first, as another model has another memory
             if not reader.list_shapes("optimizer"):
-                raise UserError(
-                    f"checkpoint {path} holds only weights: start from it in a new `model_dir`, "
-                    "with `warm_start_path`"
-                )
+                raise UserError(explain_bare_weights(f"checkpoint {path}", path))
             mismatch = reader.find_mismatch(self.run_id)
             if mismatch:
                 return mismatch

@@ -1,5 +1,6 @@
 """A dry run: what a training run would do, and the resources it would need."""
 
+import contextlib
 import math
 from collections.abc import Iterator
 
@@ -8,9 +9,11 @@ import tensorflow as tf
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.config.parameters import count_by_part, list_matrices
 from txl_tf.config.training import OPTIMIZERS
+from txl_tf.errors import UserError
 from txl_tf.models.architecture import make_model
 from txl_tf.models.compilation import explain_full_memory
-from txl_tf.runs.checkpoint_choice import list_checkpoints
+from txl_tf.runs.checkpoint import DAMAGE, CheckpointReader, explain_bare_weights
+from txl_tf.runs.checkpoint_choice import is_weights_file, list_checkpoints
 from txl_tf.scoring.evaluator import describe_evaluation
 from txl_tf.training.job import (
     TrainJob,
@@ -36,6 +39,7 @@ def describe(job: TrainJob, n_replicas: int | None) -> Iterator[str]:
     training, options, model_dir = config.training, job.options, job.model_dir
     check_batch(training, n_replicas or 1)
     checkpoints = list_checkpoints(model_dir)
+    _check_start(job, checkpoints)
     first_step = checkpoints[-1][0] if checkpoints else 0
     check_steps(model_dir, first_step, training)
     parts = count_by_part(config.model)
@@ -67,6 +71,18 @@ def describe(job: TrainJob, n_replicas: int | None) -> Iterator[str]:
         yield f"{subject:<12}{change}"
     yield f"saves       every {options.save_steps:,} steps and at the end, to {model_dir}"
     yield f"evaluation  {_describe_evaluations(job)}"
+
+
+def _check_start(job: TrainJob, checkpoints: list[tuple[int, str]]) -> None:
+    """Checks the checkpoint from which training would start."""
+    start = checkpoints[-1][1] if checkpoints else job.warm_start_path
+    if start is None or is_weights_file(start):
+        return
+    with contextlib.suppress(*DAMAGE):  # training sets a damaged checkpoint aside
+        reader = CheckpointReader(start)
+        reader.check_config(job.config.model)
+        if checkpoints and not reader.list_shapes("optimizer"):
+            raise UserError(explain_bare_weights(f"checkpoint {start}", start))
 
 
 def _describe_memory(

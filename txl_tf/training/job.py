@@ -3,7 +3,9 @@
 import contextlib
 import dataclasses
 import json
+import os
 import shlex
+import signal
 import zlib
 from collections.abc import Callable
 
@@ -13,13 +15,14 @@ import tensorflow as tf
 
 from txl_tf.config import SHAPELESS, ModelConfig, TrainConfig
 from txl_tf.config.training import RunOptions
+from txl_tf.data.files import exists
 from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError, explain
 from txl_tf.models.compilation import COMPILED, choose_jit
 from txl_tf.models.segment_model import SegmentModel
-from txl_tf.runs.checkpoint import load_weights
-from txl_tf.runs.checkpoint_choice import list_checkpoints
+from txl_tf.runs.checkpoint import explain_bare_weights, load_weights
+from txl_tf.runs.checkpoint_choice import WEIGHTS_NAME, list_checkpoints
 from txl_tf.runs.folder import (
     OtherConfigError,
     RunConfig,
@@ -77,8 +80,8 @@ def open_job(job: TrainJob) -> tuple[RunConfig, TrainingLanes, RunConfig | None]
         lanes; and the config of the run in the folder, or `None` if there is none.
 
     Raises:
-        UserError: If the folder holds another run, or a split is too short or lacks the document
-            boundaries that it needs.
+        UserError: If the folder holds another run, or only weights; or a split is too short or
+            lacks the document boundaries that it needs.
     """
     records, training = job.records, job.config.training
     if training.reset_at_documents:
@@ -93,10 +96,15 @@ def open_job(job: TrainJob) -> tuple[RunConfig, TrainingLanes, RunConfig | None]
         found = check_run_folder(job.model_dir, config, records.vocabulary)
     except OtherConfigError as error:
         raise UserError(_explain_other_config(job.model_dir, error)) from error
+    weights = os.path.join(job.model_dir, WEIGHTS_NAME)
+    if found and exists(weights) and not list_checkpoints(job.model_dir):
+        raise UserError(explain_bare_weights(f"`{job.model_dir}`", weights))
     return config, lanes, found
 
 
-def train(job: TrainJob, workers: Workers, make_sampler: SamplerMaker | None = None) -> None:
+def train(
+    job: TrainJob, workers: Workers, make_sampler: SamplerMaker | None = None
+) -> signal.Signals | None:
     """Trains to the end of the schedule, from the newest checkpoint if the run has one.
 
     After a signal to stop, it finishes the current call to the device, which takes a few seconds,
@@ -104,6 +112,9 @@ def train(job: TrainJob, workers: Workers, make_sampler: SamplerMaker | None = N
     records. With `make_sampler`, it generates a text at each evaluation.
 
     In the 2019 code: `train` of train_gpu.py.
+
+    Returns:
+        A signal that arrived when the training was about to end; usually `None`.
 
     Raises:
         UserError: As in `open_job` and `describe_other_records`; or if the run has already taken
@@ -142,7 +153,7 @@ def train(job: TrainJob, workers: Workers, make_sampler: SamplerMaker | None = N
             print(change)
     if first_step >= training.train_steps:
         workers.say(f"All {training.train_steps} steps are done.")
-        return
+        return None
 
     # 3) Make the folder of a new run, and its log.
     lanes.read(first_step)  # a damaged record ends a new run before it has a folder
@@ -165,7 +176,7 @@ def train(job: TrainJob, workers: Workers, make_sampler: SamplerMaker | None = N
         print(
             validation.describe_end() if validation else "Early stopping: the chief ends the run."
         )
-        return
+        return None
 
     # 4) Train; evaluate with the averaged weights, if there are any, and generate a sample.
     sample = None
@@ -182,7 +193,7 @@ def train(job: TrainJob, workers: Workers, make_sampler: SamplerMaker | None = N
         with averages:
             return evaluator.score_lanes(held_out), _generate(sample) if sample else None
 
-    TrainingLoop(trainer, checkpointer, log, validation, options, evaluate).run(lanes)
+    return TrainingLoop(trainer, checkpointer, log, validation, options, evaluate).run(lanes)
 
 
 def _check_agreement(workers: Workers, job: TrainJob, config: RunConfig) -> None:

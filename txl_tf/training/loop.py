@@ -45,8 +45,11 @@ class TrainingLoop:
         self._saved_step = self.trainer.step
         self._bad_in_a_row = 0
 
-    def run(self, lanes: TrainingLanes) -> None:
-        """Trains on the lanes; raises a `StoppedError` if stopped, after saving."""
+    def run(self, lanes: TrainingLanes) -> signal.Signals | None:
+        """Trains on the lanes; raises a `StoppedError` if stopped, after saving.
+
+        Returns a signal that arrived too late to stop the training.
+        """
         start = time.monotonic()
         first_step, stop_step = self.trainer.step, self.options.stop_step
         if 0 < stop_step <= first_step:
@@ -84,10 +87,11 @@ class TrainingLoop:
                         self._say(self.log.write_training(Interval.join(parts), gauges))
                     parts.clear()
                 if interval.step in stops and self._act(interval.step):
-                    return
+                    break
                 if is_stopped:
                     self._save(interval.step)
                     self._raise_stopped(interval.step, stop_signal)
+            return self._agree_to_stop(received, 0.0, self.trainer.step)[0]
 
     def _raise_stopped(self, step: int, stop_signal: signal.Signals | None) -> NoReturn:
         """Raises a `StoppedError` that says what stopped the run and how to resume it."""

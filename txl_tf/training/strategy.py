@@ -31,8 +31,6 @@ def make_gpu_strategy(
     """
     cluster = read_cluster()
     gpus = _choose_gpus(cluster, num_gpus, cpu_replicas)
-    with explain_errors("`num_gpus` must be chosen before TensorFlow is used", RuntimeError):
-        tf.config.set_visible_devices(gpus, "GPU")
     if cluster:
         return _make_cluster_strategy(cluster)
     if gpus:
@@ -41,7 +39,10 @@ def make_gpu_strategy(
 
 
 def count_replicas(*, num_gpus: int | None = None, cpu_replicas: int = 1) -> int:
-    """Returns the number of replicas of `make_gpu_strategy`, if all processes have equally many."""
+    """Returns the number of replicas of `make_gpu_strategy`, if all processes have equally many.
+
+    Other GPUs are hidden, as they are from the strategy.
+    """
     cluster = read_cluster()
     n_local = len(_choose_gpus(cluster, num_gpus, cpu_replicas)) or cpu_replicas
     return n_local * (len(cluster.tasks) if cluster else 1)
@@ -50,7 +51,7 @@ def count_replicas(*, num_gpus: int | None = None, cpu_replicas: int = 1) -> int
 def _choose_gpus(
     cluster: Cluster | None, num_gpus: int | None, cpu_replicas: int
 ) -> list[tf.config.PhysicalDevice]:
-    """Returns the GPUs of this process; empty for the CPU."""
+    """Hides all GPUs but those of this process, and returns these; empty for the CPU."""
     gpus = tf.config.list_physical_devices("GPU")
     if num_gpus is not None and num_gpus > len(gpus):
         raise UserError(f"`num_gpus`={num_gpus}, but this machine has {len(gpus)} GPUs")
@@ -59,6 +60,8 @@ def _choose_gpus(
         raise UserError(f"`cpu_replicas` is for the CPU: pass num_gpus=0, not {len(chosen)}")
     if cluster and cpu_replicas > 1:
         raise UserError(f"`cpu_replicas`={cpu_replicas} is only for a run of one process")
+    with explain_errors("`num_gpus` must be chosen before TensorFlow is used", RuntimeError):
+        tf.config.set_visible_devices(chosen, "GPU")
     return chosen
 
 

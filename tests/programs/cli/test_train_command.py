@@ -1,27 +1,30 @@
 import dataclasses
 import json
+import signal
 
 import numpy as np
 import pytest
 from absl import flags
 
 from benchmarks.flag_texts import keep_last
-from txl_tf import presets
+from txl_tf import LanguageModel, TransformerXL, presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data import RecordError, Vocabulary, open_records, write_records
-from txl_tf.errors import UserError
+from txl_tf.errors import StoppedError, UserError
 from txl_tf.programs.cli.flags import parse_flags
 from txl_tf.programs.cli.train_command import run
 from txl_tf.programs.cli.train_flags import (
     define_flags,
     make_config,
     make_eval_config,
+    make_job,
     read_settings,
 )
 from txl_tf.runs.folder import RunConfig, make_run_folder
 from txl_tf.runs.lock import lock_run
 
 # The training program of the 2019 release; flags that concern TPUs alone are left out.
+MODEL = ModelConfig(n_token=19, cutoffs=(5, 11))  # that of the records, by default
 RELEASE_FLAGS = {
     "data_dir": None,
     "model_dir": None,
@@ -309,7 +312,7 @@ def test_the_config_of_a_run_serves_as_settings(records, tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config.to_json()))
     options = read_flags(f"--config={path}", "--seed=5")
-    found = make_configs(options, records, read_settings(options))
+    found = make_configs(options, records, read_settings(options, MODEL))
     assert found == (model, dataclasses.replace(training, seed=5), evaluation)
 
 
@@ -317,7 +320,7 @@ def test_settings_may_be_a_few_fields_of_toml(records, tmp_path):
     path = tmp_path / "run.toml"
     path.write_text("[model]\nd_model = 32\ncutoffs = [7]\n[training]\ntgt_len = 5\nmem_len = 3\n")
     options = read_flags(f"--config={path}")
-    model, training, evaluation = make_configs(options, records, read_settings(options))
+    model, training, evaluation = make_configs(options, records, read_settings(options, MODEL))
     assert model == ModelConfig(n_token=19, d_model=32, cutoffs=(7,))
     assert training == TrainConfig(tgt_len=5, mem_len=3)
     assert evaluation == EvalConfig(tgt_len=5, mem_len=3)
@@ -336,11 +339,49 @@ def test_settings_may_be_a_few_fields_of_toml(records, tmp_path):
 def test_a_file_that_holds_no_settings_is_named(name, text, message, tmp_path):
     (tmp_path / name).write_text(text)
     with pytest.raises(UserError, match=message):
-        read_settings(read_flags(f"--config={tmp_path / name}"))
+        read_settings(read_flags(f"--config={tmp_path / name}"), MODEL)
 
 
 def test_settings_without_an_evaluation_evaluate_as_they_train(tmp_path):
     path = tmp_path / "small.toml"
     path.write_text("[training]\ntgt_len = 5\nmem_len = 3\nreset_at_documents = true\n")
-    preset = read_settings(read_flags(f"--config={path}"))
+    preset = read_settings(read_flags(f"--config={path}"), MODEL)
     assert preset.evaluation == EvalConfig(tgt_len=5, mem_len=3, reset_at_documents=True)
+    flags = read_flags(f"--config={path}", "--mem_len=9")
+    assert read_settings(flags, MODEL).evaluation.mem_len == 9
+
+
+def test_what_a_file_of_settings_leaves_out_is_that_of_the_records_or_the_start(records, tmp_path):
+    path = tmp_path / "few.toml"
+    path.write_text("[model]\nn_layer = 2\n[training]\nclip = 1\n")
+    options = read_flags(f"--config={path}", f"--model_dir={tmp_path / 'run'}")
+    options["data_dir"].value = str(records.data_dir)
+    model = make_job(options, None).config.model
+    assert (model.n_layer, model.cutoffs) == (2, (5, 11))
+    start = tmp_path / "start"
+    small = ModelConfig(n_token=19, n_layer=3, d_model=8, d_embed=8, n_head=2, d_head=4, d_inner=8)
+    LanguageModel(TransformerXL(small), records.vocabulary, EvalConfig()).save(start)
+    (checkpoint,) = (start / "checkpoints").glob("*.index")
+    options["warm_start_path"].value = str(checkpoint.with_suffix(""))
+    assert make_job(options, None).config.model == dataclasses.replace(small, n_layer=2)
+
+
+def test_cutoffs_of_a_file_that_are_too_large_are_told_without_a_size(records, tmp_path):
+    path = tmp_path / "large.toml"
+    path.write_text("[model]\ncutoffs = [50]\n")
+    options = read_flags(f"--config={path}")
+    with pytest.raises(
+        UserError,
+        match=r"the cutoffs 50, but these records have 19 symbols. Pass "
+        r"--cutoffs too: --cutoffs= makes one plain softmax$",
+    ):
+        make_configs(options, records, read_settings(options, MODEL))
+
+
+def test_a_signal_at_the_end_of_the_training_skips_the_evaluation(records, tmp_path, monkeypatch):
+    monkeypatch.setattr("txl_tf.training.job.train", lambda *_, **__: signal.SIGTERM)
+    monkeypatch.setattr("txl_tf.programs.cli.train_command._evaluate", pytest.fail)
+    options = read_flags(f"--model_dir={tmp_path / 'run'}", "--do_eval", data_dir=records.data_dir)
+    with pytest.raises(StoppedError, match="SIGTERM after the training, before the eval") as caught:
+        run(options, lambda options: None)
+    assert caught.value.status == 128 + signal.SIGTERM

@@ -339,7 +339,7 @@ def check_size(vocabulary: Vocabulary | None, n_token: int) -> None:
         )
 
 
-def read_vocabulary_file(path: Path, level: Level, options: LearningOptions) -> Vocabulary:
+def read_vocabulary_file(path: Path | str, level: Level, options: LearningOptions) -> Vocabulary:
     """Reads a vocabulary from a file of the user.
 
     The file is a .json as in a run folder, or has one word per line, ordered by id; a number after
@@ -350,7 +350,7 @@ def read_vocabulary_file(path: Path, level: Level, options: LearningOptions) -> 
     text = read_small_text(path)
     damage = (AttributeError, TypeError, ValueError, RecursionError, UserError)
     with explain_errors(f"`{path}` is not a vocabulary", *damage):
-        if path.suffix == ".json":
+        if str(path).endswith(".json"):
             vocabulary = Vocabulary.from_json(json.loads(text))
             if vocabulary.level != level:
                 raise UserError(f"it has {vocabulary.level}s, not {level}s")

@@ -106,13 +106,15 @@ def _resume_by_program(*more: str) -> list[str]:
         options |= {name: getattr(BYTES, name) for name in SIZES}
         options |= {name: getattr(TRAINING, name) for name in LENGTHS}
         arguments = [f"--{name}={value}" for name, value in options.items()]
-        _run_program("train", f"--run={whole}", *arguments, *more)
+        n_gpus = min(len(tf.config.list_physical_devices("GPU")), 1)
+        first = f"--num_gpus={n_gpus}"  # the batch need not be divisible by the number of all
+        _run_program("train", f"--run={whole}", first, *arguments, *more)
         shutil.copytree(whole, killed)
         checkpoints = os.path.join(killed, "checkpoints")
         for name in os.listdir(checkpoints):  # like a run that was killed after step 10
             if "ckpt-20" in name:
                 os.remove(os.path.join(checkpoints, name))
-        _run_program("train", f"--run={killed}")
+        _run_program("train", f"--run={killed}", first)
         found = [
             tf.train.load_checkpoint(os.path.join(run, "checkpoints", "ckpt-20"))
             for run in (whole, killed)

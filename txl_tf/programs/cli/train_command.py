@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from txl_tf.data.files import check_folder
+from txl_tf.errors import StoppedError
 from txl_tf.programs.cli.legacy_flags import TRAINING_FLAGS, describe_legacy_flags
 from txl_tf.programs.cli.train_flags import check_flags, choose_folders, make_job, trains
 from txl_tf.quiet_start import check_backend
@@ -68,7 +69,13 @@ def run(
                 print(line)
             return
         workers = Workers(make_strategy(options))
-        train(job, workers, make_sampler=_choose_sampler(job, on_tpu="tpu" in options))
+        sampler = _choose_sampler(job, on_tpu="tpu" in options)
+        stop_signal = train(job, workers, make_sampler=sampler)
+        if options.do_eval and stop_signal:
+            raise StoppedError(
+                f"stopped by {stop_signal.name} after the training, before the evaluation",
+                128 + stop_signal,
+            )
         if options.do_eval:
             if workers.is_chief:
                 _evaluate(job, options)

@@ -150,10 +150,14 @@ def choose_folders(options: flags.FlagValues) -> StoredRun | None:
     return found
 
 
-def read_settings(options: flags.FlagValues) -> presets.Preset | None:
+def read_settings(options: flags.FlagValues, base: ModelConfig) -> presets.Preset | None:
     """Returns the preset of `--preset`, or the settings in the file of `--config`; or `None`.
 
+    What a file does not state is that of the model `base`, the default in training, and that of
+    training in the evaluation.
+
     Raises:
+        flags.Error: If flags do not go with the file.
         UserError: If the file cannot be read, or has unknown sections or fields.
     """
     path = options.config
@@ -170,13 +174,14 @@ def read_settings(options: flags.FlagValues) -> presets.Preset | None:
         unknown = set(content) - {"format_version", "created_by", "dataset"}
         if unknown:
             raise UserError(f"unknown section {min(unknown)}, not one of {', '.join(sections)}")
+        # `n_token` only says for which size the cutoffs of the file are.
+        n_token = model.pop("n_token", _ANY_SIZE) if "cutoffs" in model else base.n_token
+        stated = ModelConfig.from_json(base.to_json() | model | {"n_token": n_token})
         trained = TrainConfig.from_json(training)
-        read = dataclasses.asdict(_evaluate_as_trained(trained))
-        return presets.Preset(
-            ModelConfig.from_json({"n_token": _ANY_SIZE} | model),
-            trained,
-            EvalConfig.from_json(read | evaluation),
-        )
+    read = _evaluate_as_trained(reraise_as_flag_error(override, trained, options))
+    with explain_errors(f"`{path}` holds no valid settings", *faults):
+        evaluated = EvalConfig.from_json(dataclasses.asdict(read) | evaluation)
+    return presets.Preset(stated, trained, evaluated)
 
 
 def make_job(options: flags.FlagValues, found: StoredRun | None) -> "TrainJob":
@@ -186,8 +191,10 @@ def make_job(options: flags.FlagValues, found: StoredRun | None) -> "TrainJob":
         flags.Error: If the flags contradict each other or the existing run.
         UserError: If settings, records or a split cannot be read, or there is no run to evaluate.
     """
-    preset = read_settings(options)
     records = open_data_set(options.data_dir)
+    known = found.config if found else None
+    start = None if known or not trains(options) else find_start(options, records)
+    preset = read_settings(options, choose_model(records, known.model if known else start))
     base = found.options if found else RunOptions()
     run_options = reraise_as_flag_error(override, base, options)
     if trains(options):
@@ -195,11 +202,9 @@ def make_job(options: flags.FlagValues, found: StoredRun | None) -> "TrainJob":
     if evaluates(options) or run_options.eval_every:
         records.split(run_options.eval_split)
     if trains(options):
-        start = None if found else find_start(options, records)
-        known = found.config if found else None
         config = reraise_as_flag_error(make_config, options, records, preset, known, start)
     else:
-        known = found.config if found else read_run_config(options.model_dir)
+        known = known or read_run_config(options.model_dir)
         config = make_config_to_evaluate(options, preset, known)
 
     from txl_tf.training.job import TrainJob  # with TensorFlow, so after the checks
@@ -272,19 +277,25 @@ def _make_model_config(
     """Returns the model config of a run; `base` has the fields that no flag or preset sets."""
     n_token = records.n_token
     if preset is None:
-        base = base or ModelConfig(n_token=n_token, cutoffs=records.cutoffs)
-        return override(base, options, n_token=n_token)
+        return override(choose_model(records, base), options, n_token=n_token)
     cutoffs = preset.model.cutoffs
     if cutoffs and cutoffs[-1] >= n_token and not options["cutoffs"].present:
         source = f"--preset {options.preset}" if options.preset else options.config
-        scaled = scale_cutoffs(cutoffs, preset.model.n_token, n_token)
+        n_preset = preset.model.n_token
+        is_known = n_preset != _ANY_SIZE
+        scaled = scale_cutoffs(cutoffs, n_preset, n_token) if is_known else ()
+        size = f" for {n_preset:,} symbols" if is_known else ""
         example = f"--cutoffs={write_value(scaled)} has their proportions, " if scaled else ""
         raise UserError(
-            f"{source} has the cutoffs {write_value(cutoffs)} for "
-            f"{preset.model.n_token:,} symbols, but these records have {n_token:,}. Pass --cutoffs "
-            f"too: {example}--cutoffs= makes one plain softmax"
+            f"{source} has the cutoffs {write_value(cutoffs)}{size}, but these records have "
+            f"{n_token:,} symbols. Pass --cutoffs too: {example}--cutoffs= makes one plain softmax"
         )
     return override(preset.model, options, n_token=n_token)
+
+
+def choose_model(records: Records, base: ModelConfig | None) -> ModelConfig:
+    """Returns the model that a run has, or starts from; or the default for its records."""
+    return base or ModelConfig(n_token=records.n_token, cutoffs=records.cutoffs)
 
 
 def scale_cutoffs(cutoffs: tuple[int, ...], n_old: int, n_new: int) -> tuple[int, ...]:
