@@ -29,7 +29,7 @@ from txl_tf.runs.checkpoint import load_choice, read_step
 from txl_tf.runs.folder import (
     RunConfig,
     check_vocabulary,
-    name_records,
+    find_run_data,
     read_run_config,
     read_run_vocabulary,
     warn_of_other_split,
@@ -269,7 +269,7 @@ class LanguageModel:
         """The records to evaluate on: those given, or those of the run; `None` without any."""
         if self._records is not None:
             return self._records
-        folder = self._records_dir or (self.run and name_records(self.run))
+        folder = self._records_dir or (self.run and find_run_data(self.run))
         return open_records(folder) if folder else None
 
     def score(

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+import small_lstm
 from small_language_model import WORDS, make_model
 
 import txl_tf
 from txl_tf.apps.hub_upload import push_to_hub, write_card
-from txl_tf.config import TrainConfig
+from txl_tf.config import EvalConfig, TrainConfig
 from txl_tf.data.files import append_json_line
 from txl_tf.errors import UserError
 from txl_tf.programs import score
@@ -121,6 +122,16 @@ def test_the_card_of_a_folder_names_folder_and_dtype(lm):
     assert "# books" in card.splitlines()
     assert "weights\nin float16;" in card
     assert 'txl_tf.load("models/books/")' in card
+
+
+def test_the_card_names_the_model_and_what_it_can_do():
+    card = write_card(make_model(7), "models/ids", dtype="float32")
+    assert "lm.generate" not in card
+    assert "lm.score([[0, 1, 2]])" in card
+    lstm = txl_tf.LanguageModel(small_lstm.make_model(), None, EvalConfig(mem_len=0))
+    card = write_card(lstm, "models/lstm", dtype="float32")
+    assert "An LSTM with" in card
+    assert "heads" not in card
 
 
 def test_imported_weights_are_known_by_their_folder(hub, tmp_path):

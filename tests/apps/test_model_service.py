@@ -88,6 +88,16 @@ def test_a_stop_that_two_requests_divide_shows_none_of_its_second_part(binary):
     assert answers[-1] == ("", 1, "stop")
 
 
+def test_a_stop_that_an_answer_without_an_end_divides_shows_none_of_its_second_part(binary):
+    settings = {"temperature": 9.0, "seed": 1}
+    n_tokens = draw(start(binary, "a", stop=("a ",), **settings), 60).n_tokens
+    texts = start(binary, "a", stop=("a ",), **settings)
+    abandoned = texts.draw(60, 1)
+    for _ in range(n_tokens - 1):
+        next(abandoned)
+    assert draw(texts, 5) == ("", 1, "stop")
+
+
 def test_no_token_is_no_end(lm):
     texts = start(lm, "the cat", stop=("mat",), temperature=9.0, seed=1)
     assert draw(texts, 0) == ("", 0, "length")

@@ -248,6 +248,8 @@ def test_other_records_and_checkpoints_are_not_those_of_the_run(run, tmp_path, c
         for flags in ([], ["--data_dir", data], ["--checkpoint", run / "checkpoints" / "ckpt-12"])
     ]
     assert found == [True, False, False]
+    (copy / "data.json").unlink()  # as in an imported run
+    assert not evaluate_as_json(capsys, copy, "--data_dir", data)["is_own"]
 
 
 def test_a_score_that_cannot_be_recorded_is_printed(bare_run, capsys):

@@ -254,3 +254,11 @@ def test_a_prompt_that_is_not_utf_8_is_one_line(run, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("é ".encode() + b"\xff")))
     assert call(run) == 1
     assert capsys.readouterr() == ("", line)
+
+
+def test_a_model_without_memory_is_told(tmp_path, capsys):
+    make_model(6, vocabulary=Vocabulary("char", tuple("\n\t\\,ab")), mem_len=0).save(
+        tmp_path / "run"
+    )
+    assert call(tmp_path / "run", "--prompt=ab", "--length=3") == 0
+    assert "mem_len 0: each new token will see only the one before" in capsys.readouterr().err

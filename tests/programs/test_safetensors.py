@@ -8,7 +8,7 @@ import pytest
 from small_commands import run_main
 
 import txl_tf
-from txl_tf.programs import evaluate
+from txl_tf.programs import evaluate, train
 
 
 @pytest.fixture(scope="module")
@@ -58,15 +58,33 @@ def test_training_does_not_begin_anew_in_its_folder(run, shared, flags, capsys):
 def test_a_dry_run_refuses_what_training_refuses(run, tmp_path, capsys):
     txl_tf.load(run).save(tmp_path / "bare")
     (start,) = (tmp_path / "bare" / "checkpoints").glob("*.index")
-    start = start.with_suffix("")
+    start, begun = start.with_suffix(""), tmp_path / "begun"
+    shutil.copytree(run, begun)
+    for path in (begun / "checkpoints").glob("ckpt-12.*"):
+        path.unlink()
     cases = (
         (tmp_path / "bare", [], f"{start} holds only weights: start from them in a new"),
+        (begun, ["--stop_step=3"], "the run is at step 8 already: `stop_step` must be higher"),
         (tmp_path / "new", [f"--warm_start_path={start}", "--n_layer=2"], "another model: n_layer"),
     )
     for folder, flags, message in cases:
         for more in ([], ["--dry_run"]):
             assert run_main(run.parent / "data", folder, *flags, *more) == 1
             assert message in capsys.readouterr().err
+
+
+def test_a_run_without_steps_still_starts_from_it(run, shared, tmp_path, capsys):
+    start = f"--warm_start_path={shared / 'model.safetensors'}"
+    assert run_main(run.parent / "data", tmp_path / "new", start) == 0
+    shutil.rmtree(tmp_path / "new" / "checkpoints")  # killed before the first one
+    capsys.readouterr()
+    assert train.main(["train", f"--run={tmp_path / 'new'}", "--jit=none"]) == 0
+    assert f"Warm start from the weights of {shared}" in capsys.readouterr().out
+
+
+def test_a_shared_model_has_no_records(shared):
+    with pytest.raises(txl_tf.UserError, match="has no records of its own"):
+        txl_tf.load(shared).evaluate()
 
 
 def test_other_users_may_read_it(shared):

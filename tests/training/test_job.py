@@ -1,6 +1,7 @@
 """Runs from records to checkpoints and scores, on tiny records."""
 
 import dataclasses
+import json
 import shutil
 
 import numpy as np
@@ -100,6 +101,19 @@ def test_other_records_that_are_accepted_are_named_and_remembered(
     train(one_replica, other_records, begun, accepts_other_records=True)
     assert "splits train, valid. Training continues on them" in capsys.readouterr().out
     assert find_other_splits(str(begun), other_records) == []
+
+
+def test_records_of_another_name_are_accepted(begun, one_replica, other_records, tmp_path):
+    info = tmp_path / "renamed"
+    shutil.copytree(other_records.data_dir, info)
+    content = json.loads((info / "records.json").read_text())
+    (info / "records.json").write_text(json.dumps(content | {"dataset": "other"}))
+    renamed = open_records(info)
+    with pytest.raises(UserError, match="dataset is 'words' there and 'other' here"):
+        train(one_replica, renamed, begun, dataclasses.replace(CONFIG, dataset="other"))
+    config = dataclasses.replace(CONFIG, dataset="other")
+    train(one_replica, renamed, begun, config, accepts_other_records=True)
+    assert find_other_splits(str(begun), renamed) == []
 
 
 def test_records_that_were_moved_are_those_of_the_run(begun, records, tmp_path):

@@ -3,11 +3,12 @@
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from importlib import resources
 from typing import Any
 
 from txl_tf import LanguageModel
-from txl_tf.config import EvalConfig
+from txl_tf.config import LSTM, QRNN, TRANSFORMER_XL, EvalConfig
 from txl_tf.data.files import exists, read_json_lines, write_text
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.models.quantization import get_kernel_dtype
@@ -16,6 +17,11 @@ from txl_tf.runs.hub_download import CARD_NAME, PREFIX, explain_hub, import_hub,
 from txl_tf.scoring.metrics import name_unit
 from txl_tf.version import __version__
 
+_KINDS = {
+    TRANSFORMER_XL: "A Transformer-XL ([Dai et al. 2019](https://arxiv.org/abs/1901.02860))",
+    LSTM: "An LSTM",
+    QRNN: "A QRNN",
+}
 _CARD = resources.files("txl_tf.apps").joinpath("hub_card.md").read_text(encoding="utf-8")
 
 
@@ -111,7 +117,7 @@ def write_card(
     metadata = hub.ModelCardData(
         library_name="txl_tf",
         pipeline_tag="text-generation",
-        tags=["transformer-xl", "tensorflow", "keras"],
+        tags=[config.model_type.replace("_", "-"), "tensorflow", "keras"],
         license=license,
         language=language,
         model_name=name.rpartition("/")[2],
@@ -124,6 +130,9 @@ def write_card(
         dtype=dtype,
         config=config,
         install="pip install -e '.[hub]'" if is_shared else "pip install -e .",
+        kind=_KINDS[config.model_type],
+        heads="" if config.is_recurrent else f", {config.n_head} heads",
+        example="\n".join(_list_calls(lm)),
         n_parameters=config.count_parameters(),
         symbols=level or "id",
         cutoffs=", with an adaptive softmax" if config.cutoffs else "",
@@ -131,6 +140,16 @@ def write_card(
         span=lm.evaluation.describe(),
         figures=_write_figures(records, level),
     )
+
+
+def _list_calls(lm: LanguageModel) -> Iterator[str]:
+    """Yields the calls of the example, which the model can answer."""
+    if lm.vocabulary is None:
+        yield "print(lm.score([[0, 1, 2]]))  # ids, as it has no vocabulary"
+        return
+    if lm.config.can_have_memory:
+        yield 'print(lm.generate("The ", max_new_tokens=100, top_p=0.9))'
+    yield 'print(lm.score(["a text", "another"]))'
 
 
 def find_records(lm: LanguageModel) -> list[dict[str, Any]]:

@@ -75,7 +75,7 @@ def compile_function(function: Callable[..., Any], jit: str, dtype: str = "float
     """
     jit = choose_jit(jit, dtype)
     if jit == "kernels":
-        _check_kernels()
+        check_kernels()
     engine = {"chains": CHAINS, "kernels": TPU}.get(jit)
     if engine is None:  # tracing then uses the engine that is active
         return tf.function(function, jit_compile=jit == "whole", autograph=False)
@@ -88,7 +88,8 @@ def compile_function(function: Callable[..., Any], jit: str, dtype: str = "float
     return tf.function(call, jit_compile=jit == "kernels", autograph=False)
 
 
-def _check_kernels() -> None:
+def check_kernels() -> None:
+    """Checks that there is a TPU, and what its kernels need."""
     if not tf.config.list_logical_devices("TPU"):
         raise UserError("jit=kernels needs a TPU")
     with require_extra("kernels", "jit=kernels"):

@@ -30,6 +30,7 @@ from txl_tf.programs.cli.run_flags import (
     define_run_flags,
     define_seed_flags,
     open_chosen_run,
+    warn_of_no_memory,
 )
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def generate_text(options: flags.FlagValues) -> None:
     )
 
     lm = open_chosen_run(options)
+    warn_of_no_memory(lm)
     if lm.vocabulary is None:
         raise UserError(f"`{options.run}` has no vocabulary: it cannot encode texts")
     is_readable = is_wikitext(lm.vocabulary.symbols) and not options.raw

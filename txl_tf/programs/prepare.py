@@ -121,6 +121,9 @@ def check_flags(options: flags.FlagValues) -> None:
     for name, datasets in DATASETS_OF_OPTION.items():
         is_refused = name in given and dataset not in datasets
         _refuse(is_refused, f"flag --{name} is for {' and '.join(datasets)}. {where}")
+    if level == "char" and "unknown" in given:
+        text = f"--unknown must be one character with --level=char. Received: {options.unknown}"
+        _refuse(len(options.unknown) != 1, text)
     for name, levels in LEVELS_OF_OPTION.items():
         is_refused = name in given and level not in levels
         text = f"flag --{name} is for --level={' or '.join(levels)}. Received: --level={level}"

@@ -30,6 +30,7 @@ from txl_tf.programs.cli.run_flags import (
     define_seed_flags,
     open_chosen_run,
     open_run_records,
+    warn_of_no_memory,
 )
 from txl_tf.progress import Bar
 from txl_tf.runs.folder import read_run_config
@@ -133,6 +134,7 @@ def show_samples(options: flags.FlagValues) -> None:
     starts = draw_starts(len(tokens), options)
     check_transformer(read_run_config(options.run).model, "generation")  # before weights are read
     lm = open_chosen_run(options, records=records, split=options.split)
+    warn_of_no_memory(lm)
     job = Job(
         run=options.run,
         step=lm.step,

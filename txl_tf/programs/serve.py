@@ -16,6 +16,7 @@ from txl_tf.programs.cli.run_flags import (
     define_precision_flag,
     define_run_flags,
     open_chosen_run,
+    warn_of_no_memory,
 )
 
 
@@ -56,6 +57,7 @@ def serve_run(options: flags.FlagValues) -> None:
     from txl_tf.apps.server.model_service import ModelService
 
     lm = open_chosen_run(options)
+    warn_of_no_memory(lm)
     name = options.name or os.path.basename(os.path.abspath(options.run))
     app = HttpApp(
         ModelService(lm, name),

@@ -195,11 +195,13 @@ class StoredRun:
         options: When it logs, saves, evaluates and stops; the defaults if none are saved.
         data_dir: The folder of the records that it was last trained on, or of those that came with
             it; `None` if neither is known.
+        warm_start_path: The checkpoint from which it started; `None` if there was none.
     """
 
     config: RunConfig
     options: RunOptions
     data_dir: str | None
+    warm_start_path: str | None
 
 
 def read_run(model_dir: str, *, needs_data: bool = True) -> StoredRun | None:
@@ -216,6 +218,7 @@ def read_run(model_dir: str, *, needs_data: bool = True) -> StoredRun | None:
         read_run_config(model_dir),
         read_run_options(model_dir) or RunOptions(),
         (recall_data(model_dir) or find_run_data(model_dir)) if needs_data else None,
+        _read_data(model_dir).get("warm_start_path") if knows_data(model_dir) else None,
     )
 
 
@@ -322,11 +325,32 @@ def _flatten(config: RunConfig) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in _CHANGEABLE}
 
 
-def remember_data(model_dir: str, data_dir: str, checksums: Mapping[str, str]) -> None:
-    """Saves the folder of a run's records as an absolute path, and the checksums of its splits."""
-    path = data_dir if is_remote(data_dir) else os.path.abspath(data_dir)
-    content = {"data_dir": path, "checksums": dict(checksums)}
+def remember_data(
+    model_dir: str,
+    data_dir: str,
+    checksums: Mapping[str, str],
+    *,
+    warm_start_path: str | None = None,
+) -> None:
+    """Saves what a run was given: records, the checksums of their splits, and its first weights.
+
+    Paths are saved as absolute paths.
+    """
+
+    def locate(path: str | None) -> str | None:
+        return path if path is None or is_remote(path) else os.path.abspath(path)
+
+    content = {"data_dir": locate(data_dir), "checksums": dict(checksums)}
+    content["warm_start_path"] = locate(warm_start_path)
     write_json(os.path.join(model_dir, DATA_NAME), content)
+
+
+def has_own_split(model_dir: str, records: Records, split: str) -> bool:
+    """Returns whether a split of records is that of a run."""
+    known = _read_data(model_dir).get("checksums", {}) if knows_data(model_dir) else {}
+    if split in known:
+        return bool(known[split] == records.checksums[split])
+    return os.path.abspath(records.data_dir) == os.path.abspath(name_records(model_dir))
 
 
 def find_other_splits(model_dir: str, records: Records) -> list[str]:

@@ -11,7 +11,7 @@ from txl_tf.config.parameters import count_by_part, list_matrices
 from txl_tf.config.training import OPTIMIZERS
 from txl_tf.errors import UserError
 from txl_tf.models.architecture import make_model
-from txl_tf.models.compilation import explain_full_memory
+from txl_tf.models.compilation import check_kernels, explain_full_memory
 from txl_tf.runs.checkpoint import DAMAGE, CheckpointReader, explain_bare_weights
 from txl_tf.runs.checkpoint_choice import is_weights_file, list_checkpoints
 from txl_tf.scoring.evaluator import describe_evaluation
@@ -23,6 +23,7 @@ from txl_tf.training.job import (
     describe_other_records,
     open_job,
 )
+from txl_tf.training.loop import check_stop_step
 from txl_tf.training.step import StepOptions, compute_gradients
 from txl_tf.training.trainer import ADVICE, DTYPE_POLICIES, check_batch
 
@@ -42,6 +43,10 @@ def describe(job: TrainJob, n_replicas: int | None) -> Iterator[str]:
     _check_start(job, checkpoints)
     first_step = checkpoints[-1][0] if checkpoints else 0
     check_steps(model_dir, first_step, training)
+    if first_step < training.train_steps:
+        check_stop_step(options.stop_step, first_step)
+    if training.jit == "kernels" and n_replicas is not None:
+        check_kernels()
     parts = count_by_part(config.model)
     change = describe_other_records(job)
     yield "A dry run: nothing is trained or written."

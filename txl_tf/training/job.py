@@ -28,7 +28,9 @@ from txl_tf.runs.folder import (
     RunConfig,
     check_run_folder,
     find_other_splits,
+    has_run,
     make_run_folder,
+    read_run_config,
     read_run_options,
     remember_data,
     update_training,
@@ -92,6 +94,8 @@ def open_job(job: TrainJob) -> tuple[RunConfig, TrainingLanes, RunConfig | None]
     training = dataclasses.replace(training, jit=jit)
     config = dataclasses.replace(job.config, training=training)
     lanes = make_lanes(records, training)
+    if job.accepts_other_records and has_run(job.model_dir):  # also those of another name
+        config = dataclasses.replace(config, dataset=read_run_config(job.model_dir).dataset)
     try:
         found = check_run_folder(job.model_dir, config, records.vocabulary)
     except OtherConfigError as error:
@@ -167,7 +171,9 @@ def train(
     if workers.is_chief:
         make_run_folder(model_dir, config, records.vocabulary, checkpointer.run_id)
         _change_options(model_dir, options)
-        remember_data(model_dir, records.data_dir, records.checksums)
+        remember_data(
+            model_dir, records.data_dir, records.checksums, warm_start_path=job.warm_start_path
+        )
         level = records.vocabulary.level
         log = TrainingLog(model_dir, config, options, first_step=first_step, level=level)
         validation = Validation(model_dir, options, first_step=first_step, lanes=held_out)

@@ -24,6 +24,15 @@ CALL_SECONDS = 5.0  # about the longest delay after a signal to stop
 EXIT_AT_LIMIT = 3  # the exit status after `max_hours`, and at `stop_step`
 
 
+def check_stop_step(stop_step: int, first_step: int) -> None:
+    """Checks that a run has not passed the step at which it should stop."""
+    if 0 < stop_step <= first_step:
+        raise UserError(
+            f"the run is at step {first_step} already: `stop_step` must be higher. "
+            f"Received: stop_step={stop_step}"
+        )
+
+
 @dataclass(eq=False)
 class TrainingLoop:
     """Runs a restored trainer to the end of its schedule.
@@ -52,11 +61,7 @@ class TrainingLoop:
         """
         start = time.monotonic()
         first_step, stop_step = self.trainer.step, self.options.stop_step
-        if 0 < stop_step <= first_step:
-            raise UserError(
-                f"the run is at step {first_step} already: `stop_step` must be higher. "
-                f"Received: stop_step={stop_step}"
-            )
+        check_stop_step(stop_step, first_step)
         stops = self._find_stops()
         parts: list[Interval] = []
         is_first = True

@@ -74,9 +74,9 @@ class ServedTexts:
                 new = np.asarray(ids)[n_before[row] :]  # the prompts are ids
                 has_ended = bool(session.ended[row]) and max_tokens > 0
                 text = self._decode_stable(tails[row], before[row], new, has_ended, is_last)
-                if is_last:
-                    drawn = "" if has_ended else tails[row] + text
-                    self._tails[row] = drawn[max(len(drawn) - self._n_pending, 0) :]
+                drawn = tails[row] + decode_added(self._vocabulary, before[row], new)
+                n_dropped = len(drawn) - (0 if has_ended else self._n_pending)
+                self._tails[row] = drawn[max(n_dropped, 0) :]
                 reason = ("stop" if has_ended else "length") if is_last else None
                 choices.append(Choice(text[n_shown[row] :], len(new), reason))
                 n_shown[row] = max(n_shown[row], len(text))

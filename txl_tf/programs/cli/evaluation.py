@@ -14,7 +14,7 @@ from txl_tf.language_model import LanguageModel, open_run
 from txl_tf.models.quantization import get_kernel_dtype
 from txl_tf.pretrained import is_pretrained
 from txl_tf.runs.checkpoint_choice import is_there, list_checkpoints
-from txl_tf.runs.folder import EVALUATIONS_NAME, find_other_splits
+from txl_tf.runs.folder import EVALUATIONS_NAME, has_own_split
 from txl_tf.scoring.evaluator import Evaluator, describe_evaluation
 from txl_tf.scoring.metrics import Score, name_unit, warn_of_unknown
 from txl_tf.scoring.progress import ScoreBar
@@ -42,7 +42,7 @@ class Evaluation(NamedTuple):
         """Whether the checkpoint and the records are those of the run."""
         run, checkpoint = str(self.lm.run), str(self.lm.checkpoint)
         is_checkpoint_own = not os.path.relpath(checkpoint, run).startswith(os.pardir)
-        return is_checkpoint_own and self.split not in find_other_splits(run, self.records)
+        return is_checkpoint_own and has_own_split(run, self.records, self.split)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the score and the settings of the evaluation, for `evaluations.jsonl`."""

@@ -97,6 +97,16 @@ def open_chosen_run(
     return open_run(run or options.run, **(weights | others))
 
 
+def warn_of_no_memory(lm: "LanguageModel") -> None:
+    """Prints a warning if the model generates without memory."""
+    if not lm.span.mem_len:
+        print(
+            f"warning: `{lm.run}` evaluates with mem_len 0: each new token will see only the one "
+            "before",
+            file=sys.stderr,
+        )
+
+
 def _find_default_run() -> str:
     """Returns and prints the only run, or the model that comes with the package."""
     found = find_only("run", "run", f"{RUNS}/*/{CONFIG_NAME}")

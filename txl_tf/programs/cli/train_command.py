@@ -114,6 +114,8 @@ def _choose_sampler(job: "TrainJob", *, on_tpu: bool) -> "SamplerMaker | None":
         reason = "TPUs are not suited to generating one token at a time"
     elif not job.config.model.can_have_memory:
         reason = "generation needs a memory of keys and values"
+    elif not job.config.evaluation.mem_len:
+        reason = "without memory, each new token would see only the one before"
     if reason:
         if is_chief():
             print(f"No samples: {reason}.")

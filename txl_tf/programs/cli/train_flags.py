@@ -38,7 +38,7 @@ from txl_tf.programs.cli.run_flags import (
     open_data_set,
     say_default,
 )
-from txl_tf.runs.checkpoint_choice import is_weights_file
+from txl_tf.runs.checkpoint_choice import is_weights_file, list_checkpoints
 from txl_tf.runs.folder import (
     RunConfig,
     StoredRun,
@@ -147,6 +147,10 @@ def choose_folders(options: flags.FlagValues) -> StoredRun | None:
         options["data_dir"].value = found.data_dir if found else choose_data_set()
     if model_dir is None:
         say_default("model_dir", options.model_dir, "named after the data")
+    is_begun = found is not None and list_checkpoints(options.model_dir)
+    if found and found.warm_start_path and not is_begun and not options.warm_start_path:
+        options["warm_start_path"].value = found.warm_start_path
+        say_default("warm_start_path", found.warm_start_path, "with which the run was begun")
     return found
 
 
