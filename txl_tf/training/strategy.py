@@ -30,7 +30,7 @@ def make_gpu_strategy(
             cannot be joined, or the devices are already in use and cannot be chosen or divided.
     """
     cluster = read_cluster()
-    gpus = _choose_gpus(cluster, num_gpus, cpu_replicas)
+    gpus = _use_gpus(cluster, num_gpus, cpu_replicas)
     if cluster:
         return _make_cluster_strategy(cluster)
     if gpus:
@@ -44,11 +44,11 @@ def count_replicas(*, num_gpus: int | None = None, cpu_replicas: int = 1) -> int
     Other GPUs are hidden, as they are from the strategy.
     """
     cluster = read_cluster()
-    n_local = len(_choose_gpus(cluster, num_gpus, cpu_replicas)) or cpu_replicas
+    n_local = len(_use_gpus(cluster, num_gpus, cpu_replicas)) or cpu_replicas
     return n_local * (len(cluster.tasks) if cluster else 1)
 
 
-def _choose_gpus(
+def _use_gpus(
     cluster: Cluster | None, num_gpus: int | None, cpu_replicas: int
 ) -> list[tf.config.PhysicalDevice]:
     """Hides all GPUs but those of this process, and returns these; empty for the CPU."""
