@@ -59,7 +59,7 @@ def test_the_printed_command_evaluates_an_average_of_checkpoints(finished, capsy
 
 def test_the_evaluations_of_an_average_go_when_it_is_replaced(finished, tmp_path, capsys):
     folder = tmp_path / "run"
-    shutil.copytree(finished / "run", folder)
+    shutil.copytree(finished / "run", folder, ignore=shutil.ignore_patterns("averaged"))
     assert average.main(["average.py", str(folder), "--steps=4,12"]) == 0
     lines = [{"checkpoint": f"old/{name}/ckpt-12"} for name in ("averaged", "checkpoints")]
     text = "".join(json.dumps(line) + "\n" for line in lines)

@@ -172,7 +172,7 @@ def test_training_refuses_to_resume_from_imported_weights_alone(tmp_path, capsys
     shapes += " --cutoffs=50,200 --untie_r --proj_share_all_but_first"
     argv = [*shapes.split(), *sizes, f"--data_dir={out}/records", "--jit=none"]
     assert train_gpu.main(["train_gpu", *argv, f"--model_dir={out}"]) == 1
-    assert "holds only weights: start from it in a new `model_dir`" in capsys.readouterr().err
+    assert "holds only weights: start from them in a new `model_dir`" in capsys.readouterr().err
     warm = [f"--model_dir={tmp_path}/new", f"--warm_start_path={out}/checkpoints/ckpt-0"]
     assert train_gpu.main(["train_gpu", *argv, *warm]) == 0
 
