@@ -333,14 +333,13 @@ class CausalLM(keras.Model):
         if shuffle or kwargs.get("validation_split"):
             raise UserError(f"`fit` takes neither `shuffle` nor `validation_split`: {LANES}")
         kwargs |= {"epochs": epochs, "verbose": verbose}
-        n_token = self.backbone.config.n_token
-        kwargs["batch_size"] = check_batches(x, batch_size, self.batch_size, n_token)
+        kwargs["batch_size"] = self._check_batches(x, batch_size, self.batch_size)
         valid = kwargs.get("validation_data")
         if valid is not None:
             valid_x = valid[0] if isinstance(valid, tuple) else valid
             valid_size = kwargs.get("validation_batch_size")
-            kwargs["validation_batch_size"] = check_batches(
-                valid_x, valid_size, self.eval_batch_size, n_token
+            kwargs["validation_batch_size"] = self._check_batches(
+                valid_x, valid_size, self.eval_batch_size
             )
         callbacks = keras.tree.flatten(callbacks or [])
         backups = [x for x in callbacks if isinstance(x, keras.callbacks.BackupAndRestore)]
@@ -361,6 +360,9 @@ class CausalLM(keras.Model):
             if segments is not None:
                 segments.first = 0
 
+    def _check_batches(self, x: Any, batch_size: int | None, n_rows: int) -> int | None:
+        return check_batches(x, batch_size, n_rows, self.backbone.config.n_token)
+
     def evaluate(
         self, x: Any = None, y: Any = None, batch_size: int | None = None, **kwargs: Any
     ) -> Any:
@@ -368,8 +370,7 @@ class CausalLM(keras.Model):
 
         `nats`, `bits` and `perplexity` are means over tokens; `loss` is a mean over batches.
         """
-        n_token = self.backbone.config.n_token
-        batch_size = check_batches(x, batch_size, self.eval_batch_size, n_token)
+        batch_size = self._check_batches(x, batch_size, self.eval_batch_size)
         self._clear(self._eval_memory)
         return super().evaluate(x, y, batch_size, **kwargs)
 
@@ -379,8 +380,7 @@ class CausalLM(keras.Model):
         It starts with an empty memory. Rows i B to (i + 1) B of the result are those of batch i;
         see `keras.Model.predict`.
         """
-        n_token = self.backbone.config.n_token
-        batch_size = check_batches(x, batch_size, self.eval_batch_size, n_token)
+        batch_size = self._check_batches(x, batch_size, self.eval_batch_size)
         self._clear(self._eval_memory)
         with self._predicting():
             return super().predict(x, batch_size, **kwargs)

@@ -156,6 +156,11 @@ class CheckpointReader:
         if differences := list_differences(*types) or list_differences(fields, wanted):
             self._refuse_model(differences)
 
+    def check_optimizer(self) -> None:
+        """Checks that the checkpoint holds the state of an optimizer, which training needs."""
+        if not self.list_shapes("optimizer"):
+            raise UserError(explain_bare_weights(f"checkpoint {self.path}", self.path))
+
     def _refuse_model(self, differences: list[str]) -> NoReturn:
         raise UserError(
             f"checkpoint {self.path} belongs to another model: {join_some(differences)}"

@@ -347,16 +347,21 @@ def remember_data(
 
 def has_own_split(model_dir: str, records: Records, split: str) -> bool:
     """Returns whether a split of records is that of a run."""
-    known = _read_data(model_dir).get("checksums", {}) if knows_data(model_dir) else {}
+    known = _read_checksums(model_dir)
     if split in known:
-        return bool(known[split] == records.checksums[split])
+        return known[split] == records.checksums[split]
     return os.path.abspath(records.data_dir) == os.path.abspath(name_records(model_dir))
 
 
 def find_other_splits(model_dir: str, records: Records) -> list[str]:
     """Returns the splits of records that differ from those that a run was trained with."""
-    known = _read_data(model_dir).get("checksums", {}) if knows_data(model_dir) else {}
+    known = _read_checksums(model_dir)
     return [name for name, found in records.checksums.items() if known.get(name, found) != found]
+
+
+def _read_checksums(model_dir: str) -> dict[str, str]:
+    """Returns the saved checksums of a run's splits; none if it has saved no records."""
+    return _read_data(model_dir).get("checksums", {}) if knows_data(model_dir) else {}
 
 
 def warn_of_other_split(model_dir: str, records: Records, split: str) -> None:

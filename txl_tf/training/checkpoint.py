@@ -22,7 +22,6 @@ from txl_tf.runs.checkpoint import (
     CheckpointReader,
     MemoryFileError,
     Origin,
-    explain_bare_weights,
     group_variables,
     list_parts,
     remove_checkpoint,
@@ -120,8 +119,7 @@ class Checkpointer:
         try:
             reader = CheckpointReader(path)
             reader.check_weights(self.model)  # first, as another model has another memory
-            if not reader.list_shapes("optimizer"):
-                raise UserError(explain_bare_weights(f"checkpoint {path}", path))
+            reader.check_optimizer()
             mismatch = reader.find_mismatch(self.run_id)
             if mismatch:
                 return mismatch

@@ -9,10 +9,9 @@ import tensorflow as tf
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.config.parameters import count_by_part, list_matrices
 from txl_tf.config.training import OPTIMIZERS
-from txl_tf.errors import UserError
 from txl_tf.models.architecture import make_model
 from txl_tf.models.compilation import check_kernels, explain_full_memory
-from txl_tf.runs.checkpoint import DAMAGE, CheckpointReader, explain_bare_weights
+from txl_tf.runs.checkpoint import DAMAGE, CheckpointReader
 from txl_tf.runs.checkpoint_choice import is_weights_file, list_checkpoints
 from txl_tf.scoring.evaluator import describe_evaluation
 from txl_tf.training.job import (
@@ -86,8 +85,8 @@ def _check_start(job: TrainJob, checkpoints: list[tuple[int, str]]) -> None:
     with contextlib.suppress(*DAMAGE):  # training sets a damaged checkpoint aside
         reader = CheckpointReader(start)
         reader.check_config(job.config.model)
-        if checkpoints and not reader.list_shapes("optimizer"):
-            raise UserError(explain_bare_weights(f"checkpoint {start}", start))
+        if checkpoints:
+            reader.check_optimizer()
 
 
 def _describe_memory(

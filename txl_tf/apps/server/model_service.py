@@ -73,10 +73,14 @@ class ServedTexts:
             for row, ids in enumerate(session.added):
                 new = np.asarray(ids)[n_before[row] :]  # the prompts are ids
                 has_ended = bool(session.ended[row]) and max_tokens > 0
-                text = self._decode_stable(tails[row], before[row], new, has_ended, is_last)
                 drawn = tails[row] + decode_added(self._vocabulary, before[row], new)
-                n_dropped = len(drawn) - (0 if has_ended else self._n_pending)
-                self._tails[row] = drawn[max(n_dropped, 0) :]
+                n_settled = max(len(drawn) - self._n_pending, 0)  # the rest may be part of a stop
+                final = drawn if is_last else drawn[:n_settled]
+                if has_ended:
+                    old = decode_added(self._vocabulary, before[row], new[:-1])
+                    final = self._remove_stop(drawn, len(tails[row]) + len(old))
+                self._tails[row] = "" if has_ended else drawn[n_settled:]
+                text = final[len(tails[row]) :]
                 reason = ("stop" if has_ended else "length") if is_last else None
                 choices.append(Choice(text[n_shown[row] :], len(new), reason))
                 n_shown[row] = max(n_shown[row], len(text))
@@ -89,27 +93,12 @@ class ServedTexts:
                 break
         yield list_choices(is_last=True)
 
-    def _decode_stable(
-        self, tail: str, before: np.ndarray, ids: np.ndarray, has_ended: bool, is_last: bool
-    ) -> str:
-        """Returns the text of new ids (n,) as far as it is final, without its stop.
-
-        The stop may begin in `tail`, the text before.
-        """
-
-        def decode(ids: np.ndarray) -> str:
-            return tail + decode_added(self._vocabulary, before, ids)
-
-        text = decode(ids)
-        if has_ended:
-            stops = [stop for stop in self._stops if stop in text]
-            end, n_cut = max(((text.rfind(s) + len(s), len(s)) for s in stops), default=(0, 0))
-            # Otherwise a symbol such as "<eos>" has ended the text, which does not hold its name.
-            if end > len(decode(ids[:-1])):
-                text = text[: end - n_cut]
-        elif not is_last:  # the end may be part of a stop
-            text = text[: max(len(text) - self._n_pending, 0)]
-        return text[len(tail) :]
+    def _remove_stop(self, text: str, n_before: int) -> str:
+        """Returns a text without the stop with which its last token, after `n_before`, ended it."""
+        stops = [stop for stop in self._stops if stop in text]
+        end, n_cut = max(((text.rfind(s) + len(s), len(s)) for s in stops), default=(0, 0))
+        # Otherwise a symbol such as "<eos>" has ended the text, which does not hold its name.
+        return text[: end - n_cut] if end > n_before else text
 
 
 class ModelService:

@@ -147,10 +147,10 @@ def choose_folders(options: flags.FlagValues) -> StoredRun | None:
         options["data_dir"].value = found.data_dir if found else choose_data_set()
     if model_dir is None:
         say_default("model_dir", options.model_dir, "named after the data")
-    is_begun = found is not None and list_checkpoints(options.model_dir)
-    if found and found.warm_start_path and not is_begun and not options.warm_start_path:
-        options["warm_start_path"].value = found.warm_start_path
-        say_default("warm_start_path", found.warm_start_path, "with which the run was begun")
+    start = found.warm_start_path if found else None
+    if start and not options.warm_start_path and not list_checkpoints(options.model_dir):
+        options["warm_start_path"].value = start
+        say_default("warm_start_path", start, "with which the run was begun")
     return found
 
 
