@@ -66,8 +66,11 @@ def find_sample(lm: "LanguageModel", max_tokens: int) -> tuple[str, str]:
     if lm.run is None or is_pretrained(lm.run) or lm.vocabulary is None:
         return "", ""
     try:
-        valid = open_run_records(lm.run, None).split("valid")
+        records = open_run_records(lm.run, None)
+        valid = records.split("valid")
     except UserError:  # a run may have lost its records
+        return "", ""
+    if records.vocabulary != lm.vocabulary:  # they have been prepared anew
         return "", ""
     ids = valid.read(0, min(SAMPLE_TOKENS, max_tokens, len(valid)))
     prompt, sample = (lm.vocabulary.decode(part) for part in (ids[:PROMPT_TOKENS], ids))
@@ -308,7 +311,7 @@ def check_address(host: str, port: int | None) -> None:
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter for a name such as "127..0.1"
         place = host if port is None else f"{host}, port {port}"
         raise UserError(f"the app cannot listen at {place}: {explain(error)}") from error
 

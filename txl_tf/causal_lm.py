@@ -14,7 +14,7 @@ from keras import ops
 
 from txl_tf import presets
 from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig, TrainConfig
-from txl_tf.data.lanes.segments import LANES, Segments, check_batches
+from txl_tf.data.lanes.segments import LANES, Segments, check_batches, check_ids
 from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary, check_size
 from txl_tf.errors import UserError, check_integer
@@ -111,7 +111,9 @@ class CausalLM(keras.Model):
         name: str = "causal_lm",
         **kwargs: Any,
     ):
-        check_integer("batch_size", batch_size, 1)
+        batch_size = check_integer("batch_size", batch_size, 1)
+        if eval_batch_size is not None:
+            eval_batch_size = check_integer("eval_batch_size", eval_batch_size, 1)
         if isinstance(config, TransformerXL):
             if seed is not None or remat or "dtype" in kwargs:
                 raise UserError("`seed`, `remat` and `dtype` must be set in the TransformerXL")
@@ -137,6 +139,7 @@ class CausalLM(keras.Model):
             Perplexity(name="perplexity"),
         ]
         self._predicts = False
+        self._lengths: dict[str, int | None] = {}  # T, by the function that Keras has traced
         self.built = True
 
     def _make_memory(self, name: str, batch_size: int, span: AttentionSpan) -> list[keras.Variable]:
@@ -328,18 +331,18 @@ class CausalLM(keras.Model):
 
         Raises:
             UserError: If `shuffle` or `validation_split` is given, batches have another size, or
-                the ids of `Segments` or arrays are not below `n_token`.
+                the ids of `Segments` or arrays are not in [0, V).
         """
         if shuffle or kwargs.get("validation_split"):
             raise UserError(f"`fit` takes neither `shuffle` nor `validation_split`: {LANES}")
         kwargs |= {"epochs": epochs, "verbose": verbose}
-        kwargs["batch_size"] = self._check_batches(x, batch_size, self.batch_size)
+        kwargs["batch_size"] = self._check_batches("train", x, y, batch_size)
         valid = kwargs.get("validation_data")
         if valid is not None:
-            valid_x = valid[0] if isinstance(valid, tuple) else valid
+            valid_x, valid_y = (*valid, None)[:2] if isinstance(valid, tuple) else (valid, None)
             valid_size = kwargs.get("validation_batch_size")
             kwargs["validation_batch_size"] = self._check_batches(
-                valid_x, valid_size, self.eval_batch_size
+                "test", valid_x, valid_y, valid_size
             )
         callbacks = keras.tree.flatten(callbacks or [])
         backups = [x for x in callbacks if isinstance(x, keras.callbacks.BackupAndRestore)]
@@ -348,7 +351,12 @@ class CausalLM(keras.Model):
         # A restored run may begin in the middle of an epoch.
         self.n_before.assign(read_count(self.n_read))
         segments = x if isinstance(x, Segments) and not kwargs.get("steps_per_epoch") else None
-        resume = Resume(segments, backups, kwargs.get("initial_epoch", 0))
+        resume = Resume(
+            segments,
+            backups,
+            initial_epoch=kwargs.get("initial_epoch", 0),
+            has_steps=bool(kwargs.get("steps_per_epoch")),
+        )
         callbacks = [EndEpochs(), *callbacks, resume]
         try:
             with warnings.catch_warnings():
@@ -360,8 +368,17 @@ class CausalLM(keras.Model):
             if segments is not None:
                 segments.first = 0
 
-    def _check_batches(self, x: Any, batch_size: int | None, n_rows: int) -> int | None:
-        return check_batches(x, batch_size, n_rows, self.backbone.config.n_token)
+    def _check_batches(self, use: str, x: Any, y: Any, batch_size: int | None) -> int | None:
+        """Checks the data of Keras' function "train", "test" or "predict"; see `check_batches`."""
+        n_rows = self.batch_size if use == "train" else self.eval_batch_size
+        check_ids(x, self.backbone.config.n_token)
+        check_ids(y, self.backbone.config.n_token)
+        size, tgt_len = check_batches(x, batch_size, n_rows)
+        if self._lengths.setdefault(use, tgt_len) != tgt_len:
+            # For a second length, TensorFlow would trace a function of any length.
+            setattr(self, f"{use}_function", None)
+            self._lengths[use] = tgt_len
+        return size
 
     def evaluate(
         self, x: Any = None, y: Any = None, batch_size: int | None = None, **kwargs: Any
@@ -370,7 +387,7 @@ class CausalLM(keras.Model):
 
         `nats`, `bits` and `perplexity` are means over tokens; `loss` is a mean over batches.
         """
-        batch_size = self._check_batches(x, batch_size, self.eval_batch_size)
+        batch_size = self._check_batches("test", x, y, batch_size)
         self._clear(self._eval_memory)
         return super().evaluate(x, y, batch_size, **kwargs)
 
@@ -380,13 +397,22 @@ class CausalLM(keras.Model):
         It starts with an empty memory. Rows i B to (i + 1) B of the result are those of batch i;
         see `keras.Model.predict`.
         """
-        batch_size = self._check_batches(x, batch_size, self.eval_batch_size)
+        batch_size = self._check_batches("predict", x, None, batch_size)
         self._clear(self._eval_memory)
         with self._predicting():
             return super().predict(x, batch_size, **kwargs)
 
+    def train_on_batch(self, x: Any, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        self._check_batches("train", x, y, None)
+        return super().train_on_batch(x, y, *args, **kwargs)
+
+    def test_on_batch(self, x: Any, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        self._check_batches("test", x, y, None)
+        return super().test_on_batch(x, y, *args, **kwargs)
+
     def predict_on_batch(self, x: Any) -> Any:
         """Returns log p of every next token in nats, (B, T, V) float32, and keeps the memory."""
+        self._check_batches("predict", x, None, None)
         with self._predicting():
             return super().predict_on_batch(x)
 
@@ -505,7 +531,7 @@ def _list_spans(
     training: TrainConfig, evaluation: EvalConfig, batch_size: int | None
 ) -> dict[str, Any]:
     return {
-        "batch_size": batch_size or training.train_batch_size,
+        "batch_size": training.train_batch_size if batch_size is None else batch_size,
         "span": training.span,
         "eval_batch_size": evaluation.eval_batch_size,
         "eval_span": evaluation.span,
@@ -515,7 +541,9 @@ def _list_spans(
 def _fix_shape(name: str, x: Any, shape: tuple[int | None, ...]) -> Any:
     """Returns a tensor (B, T) with a static shape; `None` in `shape` stands for any size."""
     pairs = list(zip(x.shape, shape, strict=False))
-    if len(x.shape) != 2 or any(None not in pair and pair[0] != pair[1] for pair in pairs):
+    fixed = [wanted or found for found, wanted in pairs]
+    is_other = any(None not in pair and pair[0] != pair[1] for pair in pairs)
+    if len(x.shape) != 2 or is_other or None in fixed:
         wanted = f"({shape[0]}, {shape[1] or 'T'})"
         raise UserError(f"`{name}` must be {wanted}. Received: {tuple(x.shape)}; {LANES}")
-    return ops.reshape(x, [wanted or found for found, wanted in pairs])
+    return ops.reshape(x, fixed)

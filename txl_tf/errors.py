@@ -59,14 +59,18 @@ def convert_encoding(encoding: str = "LATIN1") -> str:
     return f"if it is in {encoding}, iconv -f {encoding} -t UTF-8 converts it"
 
 
-def check_integer(name: str, value: Any, lowest: int, highest: int | None = None) -> None:
-    """Checks that an argument is an integer within inclusive bounds.
+def check_integer(name: str, value: Any, lowest: int, highest: int | None = None) -> int:
+    """Returns an argument, such as an integer of NumPy, as an `int`, which JSON can hold.
+
+    Raises:
+        UserError: If it is not an integer within inclusive bounds.
 
     >>> check_integer("batch_size", 3, 1)
+    3
     """
     is_integer = isinstance(value, Integral) and not isinstance(value, bool)
     if is_integer and lowest <= int(value) <= (math.inf if highest is None else highest):
-        return
+        return int(value)
     bounds = f">= {lowest}" if highest is None else f"from {lowest} to {highest:,}"
     raise UserError(f"`{name}` must be an integer {bounds}. Received: {name}={value!r}")
 

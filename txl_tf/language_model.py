@@ -357,12 +357,7 @@ class LanguageModel:
         records = open_records(data_dir) if data_dir else self.records
         if records is None:
             raise UserError("the model has no records of its own: pass `data_dir`, their folder")
-        if self.vocabulary is not None and records.vocabulary != self.vocabulary:
-            raise UserError(
-                f"`{records.data_dir}` has another vocabulary than the model. Make the records "
-                "with --vocab_file RUN/vocabulary.json"
-            )
-        check_records(records, self.config, self.evaluation, split)
+        self._check_records(records, split)
         evaluation, config = self.evaluation, self._choose_dynamic(dynamic)
         if config is not None:
             evaluation = dataclasses.replace(evaluation, eval_batch_size=1)
@@ -469,7 +464,17 @@ class LanguageModel:
                 make_cached(self.model, self.evaluation, mask_empty_memory=mask_empty_memory)
             ),
         )
+        generator.follow_weights()  # the model may have been trained since an earlier text
         return Session(generator, self.vocabulary, prompts, **options)
+
+    def _check_records(self, records: Records, split: str) -> None:
+        """Checks that a split has the vocabulary of the model, and what the evaluation needs."""
+        if self.vocabulary is not None and records.vocabulary != self.vocabulary:
+            raise UserError(
+                f"`{records.data_dir}` has another vocabulary than the model. Make the records "
+                "with --vocab_file RUN/vocabulary.json"
+            )
+        check_records(records, self.config, self.evaluation, split)
 
     def _choose_dynamic(self, dynamic: DynamicConfig | bool) -> DynamicConfig | None:
         """Returns the settings of dynamic evaluation; `None` for static evaluation."""
@@ -500,6 +505,8 @@ class LanguageModel:
         if dynamic is None:
             return Scorer(self.model, self.evaluation, batch_size=batch_size, **options)
         records = self.records if dynamic.has_statistics else None
+        if records and "train" in records.splits:
+            self._check_records(records, "train")
         reader = make_adapting_reader(self.model, self.evaluation, dynamic, records, **options)
         return TextScorer(reader, self.evaluation.tgt_len, batch_size=1)
 

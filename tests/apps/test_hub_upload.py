@@ -8,6 +8,7 @@ from small_language_model import WORDS, make_model
 import txl_tf
 from txl_tf.apps.hub_upload import push_to_hub, write_card
 from txl_tf.config import EvalConfig, TrainConfig
+from txl_tf.data import Vocabulary
 from txl_tf.data.files import append_json_line
 from txl_tf.errors import UserError
 from txl_tf.programs import score
@@ -132,6 +133,12 @@ def test_the_card_names_the_model_and_what_it_can_do():
     card = write_card(lstm, "models/lstm", dtype="float32")
     assert "An LSTM with" in card
     assert "heads" not in card
+
+
+def test_the_example_of_the_card_is_a_prompt_that_the_model_can_encode():
+    letters = Vocabulary("char", tuple(" abcdefghijklmnopqrstuvwxyz"))
+    card = write_card(make_model(27, vocabulary=letters), "models/text8", dtype="float32")
+    assert 'lm.generate("the "' in card
 
 
 def test_imported_weights_are_known_by_their_folder(hub, tmp_path):

@@ -1,6 +1,7 @@
 """Texts that requests continue, without a server."""
 
 import dataclasses
+import re
 
 import pytest
 from small_language_model import WORDS, make_model
@@ -50,6 +51,13 @@ def test_a_stop_that_is_a_symbol_leaves_earlier_text_alone(lm):
     whole = lm.generate("the cat", max_new_tokens=60, stops=["<eos>", "a"], **settings)
     choice = draw(start(lm, "the cat", stop=("<eos>", "a"), **settings), 60)
     assert choice.text == whole.removesuffix("a")
+
+
+def test_a_text_ends_before_the_first_stop_of_its_last_token():
+    lm = make_model(2, vocabulary=Vocabulary("word", ("a", "possess")))
+    choice = draw(start(lm, "a", stop=("ss",), temperature=9.0), 60)
+    assert re.fullmatch(r"( a)* po", choice.text)
+    assert choice.finish_reason == "stop"
 
 
 def test_a_stop_may_end_inside_a_character_of_several_tokens(binary):

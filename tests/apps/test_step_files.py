@@ -4,6 +4,7 @@ import json
 import sys
 import types
 
+import numpy as np
 import pytest
 from exported_steps import make_lm
 from small_language_model import WORDS
@@ -41,6 +42,12 @@ def test_a_folder_holds_the_file_its_shapes_and_the_vocabulary(tmp_path, quick):
     assert (info["precision"], info["span"]["clamp_len"], info["temperature"]) == ("int8", 3, 1)
     stored = json.loads((tmp_path / "out" / "vocabulary.json").read_text())
     assert Vocabulary.from_json(stored) == WORDS
+
+
+def test_a_batch_size_of_numpy_is_written_as_an_integer(tmp_path, quick):
+    lm = make_lm({}, {"mem_len": 11})
+    lm.export(tmp_path / "out", format="litert", batch_size=np.int64(2))
+    assert json.loads((tmp_path / "out" / "model.json").read_text())["batch_size"] == 2
 
 
 def test_a_litert_file_is_written_without_further_packages(tmp_path, capsys):

@@ -242,6 +242,19 @@ def test_other_data_than_segments_cannot_begin_within_an_epoch(tmp_path):
         make_lm().fit(data, callbacks=make_backup(), verbose=0)
 
 
+def test_a_run_with_steps_per_epoch_goes_on_with_a_warning_that_its_data_begin_anew(tmp_path):
+    def train(*callbacks):
+        backup = keras.callbacks.BackupAndRestore(str(tmp_path / "backup"))
+        options = {"epochs": 2, "steps_per_epoch": 2, "verbose": 0}
+        lm = make_lm(run_eagerly=True)
+        lm.fit(make_segments(), callbacks=[backup, *callbacks], **options)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(Kill(3))
+    with pytest.warns(UserWarning, match="the data of the restored run begin anew"):
+        train()
+
+
 def test_runs_and_keras_models_hold_the_same_weights(tmp_path):
     vocabulary = Vocabulary("char", tuple("abcdefghijklmnopqrstuvw"))
     lm = make_lm()
@@ -286,6 +299,13 @@ def test_a_table_of_positions_limits_the_segments_of_a_run(name, tmp_path):
     lm.to_run(tmp_path / "run")
     run = txl_tf.load(tmp_path / "run")
     assert (run.evaluation.tgt_len, run.training.tgt_len) == (LENGTH, LENGTH)
+
+
+def test_batch_sizes_of_numpy_are_written_to_a_run(tmp_path):
+    sizes = {"batch_size": np.int64(6), "eval_batch_size": np.int64(2)}
+    CausalLM(CONFIG, span=SPAN, **sizes).to_run(tmp_path / "run")
+    again = CausalLM.from_run(tmp_path / "run")
+    assert (again.batch_size, again.eval_batch_size) == (6, 2)
 
 
 def test_the_vocabulary_of_another_model_is_refused(tmp_path):

@@ -105,6 +105,32 @@ def test_arrays_in_lanes_give_the_same(trained):
     assert_same_states(lm, trained[0], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_ids_of_small_integers_give_the_same(dtype):
+    lm = make_lm(run_eagerly=True)
+    ids, targets, _ = make_segments()[0]
+    expected = lm.evaluate(ids, targets, verbose=0)
+    assert lm.evaluate(ids.astype(dtype), targets.astype(dtype), verbose=0) == expected
+    lm.fit(ids.astype(dtype), targets.astype(dtype), verbose=0)
+
+
+def test_segments_of_several_lengths_are_read_as_by_models_of_one_length():
+    def read(lm, length):
+        segments = make_segments(IDS[:100], length=length)
+        return lm.evaluate(segments, verbose=0), lm.predict(segments, verbose=0)
+
+    options = {"config": dataclasses.replace(CONFIG, n_layer=1), "jit_compile": False}
+    lm, other = make_lm(keras.optimizers.SGD(0.0), **options), make_lm(**options)
+    expected = {7: read(other, 7)}
+    for length in (5, 7, 5):
+        losses, log_probs = read(lm, length)
+        expected_losses, expected_log_probs = expected.setdefault(length, (losses, log_probs))
+        assert losses == expected_losses
+        np.testing.assert_array_equal(log_probs, expected_log_probs)
+        lm.fit(make_segments(IDS[:100], length=length), verbose=0)
+        lm.train_on_batch(*make_segments(IDS[:100], length=12 - length)[0])
+
+
 @pytest.mark.parametrize("ids", [IDS, IDS[:17]], ids=["many", "few"])
 def test_evaluate_counts_each_token_once_as_txl_evaluate_does(ids):
     lm = make_lm(steps_per_execution=3)

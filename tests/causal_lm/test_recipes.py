@@ -81,7 +81,14 @@ def test_a_preset_names_its_recipe():
 
 @pytest.mark.parametrize(
     "changes",
-    [{"optimizer": "lamb"}, {"l2": 0.1}, {"ar": 1.0}, {"accumulate_steps": 3}, {"half_loss": True}],
+    [
+        {"optimizer": "lamb"},
+        {"l2": 0.1},
+        {"ar": 1.0},
+        {"accumulate_steps": 3},
+        {"half_loss": True},
+        {"reduce_dtype": "bfloat16"},
+    ],
 )
 def test_a_recipe_that_fit_cannot_follow_is_refused_by_field(changes):
     (name,) = changes

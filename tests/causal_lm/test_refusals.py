@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from small_causal_lm import BATCH, CONFIG, IDS, LENGTH, SPAN, make_lm, make_segments
 from small_commands import write_words
 
@@ -62,11 +63,29 @@ def test_ids_that_the_model_does_not_have_are_refused(lm, way, tmp_path):
         (make_segments(ids), 24),
         (make_segments(open_records(tmp_path).split("train")), 25),
         (array, 24),
+        ({"ids": array, "document_starts": np.zeros(array.shape, bool)}, 24),
     ):
         with pytest.raises(UserError, match=rf"`n_token` of at least {bound}. .*n_token=23"):
             getattr(lm, way)(data)
     with pytest.raises(UserError, match=r"`n_token` of at least 24"):
         lm.fit(make_segments(), validation_data=make_segments(ids))
+
+
+@pytest.mark.parametrize("way", ["fit", "evaluate"])
+@pytest.mark.parametrize(
+    ("an_id", "a_target", "message"),
+    [
+        pytest.param(0, 23, r"`n_token` of at least 24\. .*n_token=23", id="large target"),
+        pytest.param(-1, 0, r"must not be negative; .* Received: -1", id="negative id"),
+        pytest.param(0, -100, r"must not be negative; .* Received: -100", id="negative target"),
+    ],
+)
+def test_arrays_of_what_the_model_does_not_have_are_refused(lm, way, an_id, a_target, message):
+    ids, targets = (np.full((BATCH, LENGTH), value) for value in (an_id, a_target))
+    with pytest.raises(UserError, match=message):
+        getattr(lm, way)(ids, targets)
+    with pytest.raises(UserError, match=message):
+        lm.fit(make_segments(), validation_data=(ids, targets))
 
 
 def test_targets_and_weights_of_another_shape_are_refused(lm):
@@ -75,6 +94,13 @@ def test_targets_and_weights_of_another_shape_are_refused(lm):
         lm.train_on_batch(ids, ids.T)
     with pytest.raises(UserError, match=r"`sample weights` must be \(6, 5\). Received: \(6,\)"):
         lm.train_on_batch(ids, ids, sample_weight=np.ones(BATCH))
+
+
+def test_batches_of_unknown_length_are_refused(lm):
+    spec = tf.TensorSpec((BATCH, None), tf.int32)
+    dataset = tf.data.Dataset.from_generator(lambda: [], output_signature=(spec, spec))
+    with pytest.raises(UserError, match=rf"`ids` must be \(6, T\). Received: \(6, None\); {LANE}"):
+        lm.fit(dataset)
 
 
 def test_a_last_batch_that_is_not_whole_is_refused(lm):
@@ -133,6 +159,8 @@ def test_methods_of_runs_are_refused_with_the_way_to_a_run(lm, name):
 def test_sizes_and_documents_are_checked():
     with pytest.raises(UserError, match=r"`batch_size` must be an integer >= 1. Received: batch"):
         CausalLM(CONFIG, batch_size=0)
+    with pytest.raises(UserError, match=r"`eval_batch_size` must be an integer >= 1. Received: e"):
+        CausalLM(CONFIG, batch_size=BATCH, eval_batch_size=0)
     with pytest.raises(UserError, match=r"`batch_size` must be an integer >= 1. Received: batch"):
         Segments(IDS, batch_size="6", tgt_len=2)
     with pytest.raises(UserError, match="`document_starts` needs a split of records with docum"):

@@ -2,6 +2,7 @@ import dataclasses
 import inspect
 import json
 
+import numpy as np
 import pytest
 
 from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig, TrainConfig
@@ -113,6 +114,7 @@ def test_a_span_that_cannot_be_is_an_error(fields, message):
     [
         ({"learning_rate": 0.0}, r"`learning_rate` must be positive. Received: learning_rate=0.0"),
         ({"clip": -0.25}, r"`clip` must be positive. Received: clip=-0.25"),
+        ({"clip": np.float32("inf")}, r"`clip` must be a finite number"),
         ({"min_lr_ratio": 1.5}, r"`min_lr_ratio` must be in \[0, 1\]. Received: min_lr_ratio=1.5"),
         ({"train_steps": 0}, r"`train_steps` must be an integer >= 1"),
         ({"warmup_steps": 11, "train_steps": 7}, r"`train_steps` .* train_steps=7, warmup_st"),
@@ -213,3 +215,11 @@ def test_the_longest_segment_of_a_schedule_counts():
 def test_a_real_field_may_be_written_as_an_integer():
     found, expected = TrainConfig.from_json({"clip": 1}), TrainConfig(clip=1.0)
     assert json.dumps(found.to_json()) == json.dumps(expected.to_json())
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_of_numpy_become_those_of_python():
+    n_lanes = TrainConfig(train_batch_size=np.int64(3)).train_batch_size
+    temperature = EvalConfig(temperature=np.float32(1.08)).temperature
+    assert (type(n_lanes), n_lanes) == (int, 3)
+    assert (type(temperature), temperature) == (float, pytest.approx(1.08))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from txl_tf.data.temporary_folders import work_aside
-from txl_tf.errors import StorageError
+from txl_tf.data.temporary_folders import check_new_folder, work_aside
+from txl_tf.errors import StorageError, UserError
 
 HOST = socket.gethostname()
 
@@ -69,6 +69,17 @@ def test_a_killed_process_of_this_machine_leaves_nothing_for_long(tmp_path, dead
         assert list(tmp_path.iterdir()) == [aside]
 
 
+def test_a_folder_that_an_earlier_process_of_the_same_id_left_is_removed(tmp_path):
+    make_left(tmp_path, f"apple.{HOST}-{os.getpid()}-x")
+    with work_aside(tmp_path, "apple.") as aside:
+        assert list(tmp_path.iterdir()) == [aside]
+
+
+def test_a_folder_that_this_process_still_uses_stays(tmp_path):
+    with work_aside(tmp_path, "apple.") as first, work_aside(tmp_path, "apple.") as second:
+        assert {*tmp_path.iterdir()} == {first, second}
+
+
 def test_the_folder_of_a_running_process_stays(tmp_path):
     left = make_left(tmp_path, f"apple.{HOST}-{os.getppid()}-x", age=1_000_000)
     with work_aside(tmp_path, "apple."):
@@ -96,3 +107,9 @@ def test_a_place_that_cannot_be_written_is_named_without_temporary_names():
         work_aside(Path("/proc/new"), "apple."),
     ):
         pass
+
+
+def test_an_empty_mount_point_cannot_be_replaced(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.path.ismount", lambda path: path == str(tmp_path))
+    with pytest.raises(UserError, match="cannot be replaced: choose a new folder in it"):
+        check_new_folder(str(tmp_path))

@@ -8,7 +8,7 @@ from txl_tf.data.records.format import RecordError
 from txl_tf.data.records.reading import open_records, read_ids, verify_records
 from txl_tf.data.records.writing import write_records
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.errors import UserError
+from txl_tf.errors import StorageError, UserError
 
 LETTERS = Vocabulary("char", tuple("abcdefg"))
 IDS = np.random.default_rng(5).integers(0, 7, 101)
@@ -112,9 +112,28 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch):
         write(tmp_path)
 
 
-def test_a_text_that_cannot_be_read_meanwhile_is_named_itself(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"'a\.txt'"):
-        write(tmp_path, interrupt(FileNotFoundError(2, "No such file or directory", "a.txt")))
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "a.txt"), r"'a\.txt'$"),
+        (StorageError("`gs://b/a.txt`: not readable"), r"^`gs://b/a\.txt`: not readable$"),
+    ],
+    ids=["local", "remote"],
+)
+def test_a_text_that_cannot_be_read_meanwhile_is_named_itself(tmp_path, error, message):
+    with pytest.raises(type(error), match=message):
+        write(tmp_path, interrupt(error))
+
+
+def test_a_storage_that_fails_in_the_folder_is_explained_by_the_folder(tmp_path):
+    error = StorageError(f"`{tmp_path}/vocab.txt`: disk full")
+    with pytest.raises(StorageError, match=f"^`{tmp_path}` cannot be written: .*disk full$"):
+        write(tmp_path, interrupt(error))
+
+
+def test_integers_of_numpy_become_json(tmp_path):
+    write(tmp_path, cutoffs=np.array([2, 5]), tokens_per_record=np.int64(8))
+    assert open_records(tmp_path).cutoffs == (2, 5)
 
 
 def test_an_id_outside_the_vocabulary_is_named_with_its_place(tmp_path):

@@ -27,26 +27,39 @@ def test_without_gradio_the_extra_is_named(monkeypatch, capsys):
             1,
             "the app cannot listen at 192.0.2.1: Cannot assign requested address",
         ),
+        (["--run=a", "--host=127..0.1"], 1, "the app cannot listen at 127..0.1: "),
     ],
 )
 def test_wrong_flags_are_one_line(arguments, status, message, capsys):
     assert app.main(["app.py", *arguments]) == status
-    assert capsys.readouterr().err == f"app.py: {message}\n"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"app.py: {message}")
+
+
+def write_text(run, text):
+    """Writes the records of a run, whose split valid is a text."""
+    write_records(
+        run / "records",
+        dataset="tiny",
+        vocabulary=BYTES,
+        splits={"valid": [BYTES.encode(text)]},
+        tokens_per_record=500,
+    )
 
 
 def test_the_texts_that_the_page_begins_with_end_at_a_word(tmp_path):
     words = ("Returns", "the", "value")
-    ids = BYTES.encode(f"{' '.join(words)}\n" * 29)
-    write_records(
-        tmp_path / "records",
-        dataset="tiny",
-        vocabulary=BYTES,
-        splits={"valid": [ids]},
-        tokens_per_record=500,
-    )
+    write_text(tmp_path, f"{' '.join(words)}\n" * 29)
     lm = SimpleNamespace(run=str(tmp_path), vocabulary=BYTES)
     for text in app.find_sample(lm, 393):
         assert set(text.split()) == set(words)
+
+
+def test_records_with_another_vocabulary_than_the_model_are_not_shown(tmp_path):
+    write_text(tmp_path, "Returns the value\n" * 29)
+    vocabulary = Vocabulary("byte", BYTES.symbols[::-1])
+    lm = SimpleNamespace(run=str(tmp_path), vocabulary=vocabulary)
+    assert app.find_sample(lm, 393) == ("", "")
 
 
 @pytest.mark.parametrize("text", ["", "\nword"])

@@ -59,7 +59,7 @@ class Exported:
 @pytest.fixture(scope="module")
 def masked(tmp_path_factory):
     lm = make_model(7, vocabulary=WORDS, same_length=True)
-    return Exported(tmp_path_factory.mktemp("masked"), lm, batch_size=2)
+    return Exported(tmp_path_factory.mktemp("masked"), lm, batch_size=np.int64(2))
 
 
 @pytest.fixture(scope="module")

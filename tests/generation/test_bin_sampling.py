@@ -2,6 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from txl_tf import LanguageModel, ModelConfig, TransformerXL
+from txl_tf.config import EvalConfig
 from txl_tf.generation.sampling import BANNED_LOGIT, StandardSampler
 
 BINS = ((0, 5), (5, 12), (12, 40))
@@ -65,3 +67,18 @@ def test_sampling_computes_only_the_bin_that_is_drawn(uniform, token, bins):
 def test_greedy_decoding_computes_only_bins_that_could_hold_the_best_token():
     assert choose_and_list_bins(0.0, 0.9, [0.1, 0.4, 0.1, 0.05, 0.05, 0.2, 0.1]) == (1, [])
     assert choose_and_list_bins(0.0, 0.9, [0.02, 0.02, 0.03, 0.01, 0.02, 0.5, 0.4]) == (5, [1, 2])
+
+
+class AlwaysThree(StandardSampler):
+    """A sampler that is standard but for its choice."""
+
+    def choose(self, log_probs, uniforms, seen):
+        return tf.fill(tf.shape(uniforms), 3)
+
+
+def test_a_subclass_that_chooses_otherwise_needs_no_bins():
+    sizes = {"n_layer": 1, "d_model": 6, "d_embed": 6, "n_head": 2, "d_head": 3, "d_inner": 7}
+    model = TransformerXL(ModelConfig(n_token=13, cutoffs=(5,), **sizes), seed=1)
+    lm = LanguageModel(model, None, EvalConfig(tgt_len=5, mem_len=7))
+    ids = lm.generate(np.array([1]), max_new_tokens=9, sampler=AlwaysThree(1.0, None))
+    np.testing.assert_array_equal(ids, [3] * 9)

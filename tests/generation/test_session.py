@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from small_language_model import WORDS, make_model
 
+from txl_tf import LanguageModel
 from txl_tf.config import AttentionSpan
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
@@ -79,6 +80,16 @@ def test_a_text_that_is_read_continues_as_if_it_had_been_in_the_prompt(stops):
     whole = lm.start([prompt], **settings)
     whole.draw(41)
     np.testing.assert_array_equal(session.ids[0], whole.ids[0])
+
+
+def test_texts_after_a_change_of_the_weights_are_those_of_a_new_model():
+    lm = make_model(7, vocabulary=WORDS, mem_len=MEM_LEN)
+    settings = {"max_new_tokens": 20, "temperature": 9.0}
+    lm.generate("the", **settings)
+    for layer in lm.model.decoder_layers:
+        layer.attention.r_kernel.assign(-5 * layer.attention.r_kernel)
+    new = LanguageModel(lm.model, WORDS, lm.evaluation)
+    assert lm.generate("the cat", **settings) == new.generate("the cat", **settings)
 
 
 def test_texts_of_all_lengths_are_read_by_one_function():

@@ -5,6 +5,7 @@ import html
 import html.parser
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -271,6 +272,13 @@ def test_a_stretch_is_read_with_an_empty_memory(words, tmp_path, capsys):
     (score,) = txl_tf.load(words).score([WORDS.encode(TEXT)[3:10]])
     np.testing.assert_allclose(found.read("nats"), score.nats, rtol=1e-5, atol=1e-5)
     assert "text.txt, tokens 3 to 9</dd>" in out.read_text()
+
+
+def test_a_file_whose_name_is_not_utf_8_is_read(words, tmp_path):
+    file, out = tmp_path / os.fsdecode(b"caf\xe9.txt"), tmp_path / "page.html"
+    file.write_text("the cat\n")
+    assert page.main(["page.py", f"--run={words}", str(file), f"--out={out}"]) == 0
+    assert "caf?.txt" in out.read_text(encoding="utf-8")
 
 
 def test_the_size_of_a_page_counts_its_alternatives(words, tmp_path, capsys, monkeypatch):

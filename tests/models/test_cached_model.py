@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,6 +11,7 @@ from tables import slow_after
 from txl_tf.config import AttentionSpan
 from txl_tf.layers.memory import clear_rows
 from txl_tf.models.cached_model import CachedModel
+from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.release import load_model
 
 
@@ -144,12 +147,22 @@ def test_tokens_that_are_read_have_the_losses_of_targets(span):
 def test_positions_are_computed_again_when_the_weights_are_followed(defer):
     model = make_transformer()
     cached, ids = CachedModel(model, SPANS[2], 5, defer_products=defer), draw_ids(3, 5)
-    cached.follow_weights()
+    assert cached.follow_weights() == defer
     for weight in model.trainable_variables:
         weight.assign(0.7 * weight)
     expected, _ = CachedModel(model, SPANS[2], 5).read(ids, cached.initial_state(3))
     stale, _ = cached.read(ids, cached.initial_state(3))
     assert (stale.numpy() != expected.numpy()).any()
-    cached.follow_weights()
+    assert cached.follow_weights()
     found, _ = cached.read(ids, cached.initial_state(3))
     np.testing.assert_array_equal(found, expected)
+    assert not cached.follow_weights()
+
+
+def test_the_table_of_another_encoding_is_followed():
+    config = dataclasses.replace(make_transformer().config, encoding="shaw", n_positions=40)
+    model = TransformerXL(config, seed=1)
+    cached = CachedModel(model, SPANS[2], 5)
+    assert not cached.follow_weights()
+    model.distance_table.assign(0.7 * model.distance_table)
+    assert cached.follow_weights()

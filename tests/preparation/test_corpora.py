@@ -140,3 +140,4 @@ def test_pydoc_may_have_the_vocabulary_of_a_run(monkeypatch, tmp_path):
     flags = [f"--data_dir={tmp_path}/records", f"--vocab_file={tmp_path}/v.json"]
     assert prepare.main(["x", "--dataset=pydoc", *flags]) == 0
     assert read_ids(tmp_path / "records", "train").tolist() == [255 - byte for byte in b"banana"]
+    assert prepare.main(["x", "--dataset=pydoc", flags[0]]) == 1  # without that vocabulary

@@ -44,3 +44,8 @@ def test_records_remember_lists_as_texts():
     assert described["cutoffs"] == ["3", "7"]
     assert described["special"] is None
     assert not {"train", "valid", "test", "vocab_file", "data_dir", "raw_dir"} & set(described)
+
+
+def test_sizes_leave_only_the_published_size_of_the_vocabulary():
+    options = PrepareOptions("shakespeare", "", Path(), test_size=5000)
+    assert options.make_corpus().counts.keys() == {"vocabulary"}

@@ -1,6 +1,8 @@
 """The program that measures how far models look, on tiny runs."""
 
 import json
+import os
+import re
 import shutil
 
 import numpy as np
@@ -73,6 +75,14 @@ def test_the_loss_is_that_of_the_model_after_each_context(run, tmp_path, capsys)
     for length, mean in zip(found["contexts"], found["losses"]["run"]["mean"], strict=True):
         scores = lm.score([ids[at - length : at + 1] for at in positions], jit="none")
         assert mean == pytest.approx(np.exp(np.mean([s.nats[-1] for s in scores])), rel=1e-5)
+
+
+def test_a_run_whose_path_is_not_utf_8_is_refused_in_one_line(run, tmp_path, capsys):
+    link = tmp_path / os.fsdecode(b"caf\xe9")
+    link.symlink_to(run)
+    assert call(f"--run={link}", *CONTEXTS, f"--out={tmp_path}/out") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"context\.py: --run: .*surrogates not allowed.*", line)
 
 
 def test_contexts_are_kept_if_the_rest_fails(run, tmp_path, capsys):

@@ -11,6 +11,7 @@ from small_release import make_release
 
 import txl_tf
 from txl_tf.data import Vocabulary, detokenize_wikitext
+from txl_tf.data.text.wikitext import detokenize_continuation
 from txl_tf.generation.session import Session
 from txl_tf.programs import generate, import_release
 
@@ -143,28 +144,57 @@ def test_an_interrupt_ends_the_answer_and_not_the_conversation(run, capsys, monk
 
 
 @pytest.mark.slow
-def test_a_line_that_is_not_utf_8_is_refused_and_not_the_next(run, lm, capsys, monkeypatch):
+def test_a_line_that_is_not_utf_8_is_refused_and_not_the_next(tmp_path, capsys, monkeypatch):
+    """Even by a model with a symbol for unknown characters."""
+    vocabulary = Vocabulary("char", tuple("?iost "), unknown="?")
+    make_model(6, vocabulary=vocabulary).save(tmp_path / "run")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\nso it\n"), "utf-8"))
-    assert call(run, "--interactive", *FIXED) == 0
+    assert call(tmp_path / "run", "--interactive", *FIXED) == 0
     out, err = capsys.readouterr()
-    assert out == generate_fixed(lm, "so it") + "\n"
-    assert "\\udcff" in err
+    assert out == generate_fixed(txl_tf.load(tmp_path / "run"), "so it") + "\n"
+    assert err.startswith("the prompt is not UTF-8: byte 0xff at offset 0")
+
+
+@pytest.fixture(scope="module")
+def wikitext(tmp_path_factory):
+    """A run of words of WikiText, the quotation mark among them."""
+    folder = tmp_path_factory.mktemp("wikitext") / "run"
+    make_model(4, vocabulary=Vocabulary("word", ("@-@", "@,@", '"', "a"))).save(folder)
+    return folder
+
+
+QUOTED = 'a " a'  # the next quotation mark closes
+SPELLED = ("--length=20", "--temperature=9")
+
+
+@pytest.fixture(scope="module")
+def words(wikitext):
+    """The words that the flags of `SPELLED` generate after `QUOTED`."""
+    text = txl_tf.load(wikitext).generate(QUOTED, max_new_tokens=20, temperature=9.0)
+    assert {"@-@", '"'} <= set(text.split())
+    return text
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("raw", [False, True])
 def test_answers_have_the_ordinary_spelling_of_wikitext_unless_raw(
-    raw, tmp_path, capsys, monkeypatch
+    raw, wikitext, words, capsys, monkeypatch
 ):
-    words = Vocabulary("word", ("@-@", "@,@", "@.@", "a"))
-    make_model(4, vocabulary=words).save(tmp_path / "run")
-    monkeypatch.setattr("sys.stdin", io.StringIO("a\n"))
-    settings = ["--length=20", "--temperature=9"]
-    assert call(tmp_path / "run", "--interactive", f"--raw={str(raw).lower()}", *settings) == 0
-    text = txl_tf.load(tmp_path / "run").generate("a", max_new_tokens=20, temperature=9.0)
-    assert "@-@" in text
-    expected = text if raw else detokenize_wikitext(text)
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{QUOTED}\n"))
+    assert call(wikitext, "--interactive", f"--raw={str(raw).lower()}", *SPELLED) == 0
+    expected = words if raw else detokenize_continuation(QUOTED, words)
     assert capsys.readouterr().out == f"{expected}\n"
+
+
+@pytest.mark.slow
+def test_a_text_without_its_prompt_is_spelled_as_after_it(wikitext, words, capsys):
+    printed = []
+    for more in ((), ("--no_prompt",)):
+        assert call(wikitext, f"--prompt={QUOTED}", *SPELLED, *more) == 0
+        printed.append(capsys.readouterr().out)
+    whole, text = printed
+    assert whole == detokenize_wikitext(QUOTED + words) + "\n"
+    assert whole == detokenize_wikitext(QUOTED) + text
 
 
 @pytest.fixture(scope="module")

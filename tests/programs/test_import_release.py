@@ -50,6 +50,14 @@ def test_a_release_becomes_a_run(tmp_path, capsys):
     assert "no preset has these sizes" in printed
 
 
+def test_a_name_that_the_vocabulary_contradicts_is_dropped(tmp_path):
+    make_release(tmp_path / "source", cutoffs=(50, 200))
+    path = tmp_path / "source" / "data" / "corpus-info.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"dataset": "enwik8"}))
+    assert run(f"--source={tmp_path}/source", f"--out={tmp_path}/run") == 0
+    assert txl_tf.load(tmp_path / "run").dataset == "unknown"
+
+
 def decode(ids):
     symbols = (DATA / "wt103" / "vocab.txt").read_text("utf-8").split("\n")
     return " ".join("\n" if symbols[i] == "<eos>" else symbols[i] for i in ids).split()

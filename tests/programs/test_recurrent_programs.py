@@ -89,7 +89,7 @@ def test_a_run_is_evaluated(lstm, capsys, more):
 def test_contexts_are_compared_with_those_of_a_transformer(lstm, run, tmp_path, capsys):
     arguments = (
         *(f"--run={run}", f"--run={lstm}", f"--out={tmp_path}", "--first_context=2", "--delta=3"),
-        *("--max_context=11", "--positions=40", "--eval_tokens=60", "--attention_lengths=9"),
+        *("--max_context=11", "--positions=40", "--eval_tokens=60", "--attention_lengths=0,9"),
     )
     assert context.main(["context.py", *arguments]) == 0
     out = capsys.readouterr().out

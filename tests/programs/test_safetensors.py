@@ -55,10 +55,11 @@ def test_training_does_not_begin_anew_in_its_folder(run, shared, flags, capsys):
     assert sorted(shared.iterdir()) == before
 
 
-def test_a_dry_run_refuses_what_training_refuses(run, tmp_path, capsys):
+def test_a_dry_run_refuses_what_training_refuses(run, shared, tmp_path, capsys):
     txl_tf.load(run).save(tmp_path / "bare")
     (start,) = (tmp_path / "bare" / "checkpoints").glob("*.index")
     start, begun = start.with_suffix(""), tmp_path / "begun"
+    other = f"--warm_start_path={shared / 'model.safetensors'}"
     shutil.copytree(run, begun)
     for path in (begun / "checkpoints").glob("ckpt-12.*"):
         path.unlink()
@@ -66,6 +67,7 @@ def test_a_dry_run_refuses_what_training_refuses(run, tmp_path, capsys):
         (tmp_path / "bare", [], f"{start} holds only weights: start from them in a new"),
         (begun, ["--stop_step=3"], "the run is at step 8 already: `stop_step` must be higher"),
         (tmp_path / "new", [f"--warm_start_path={start}", "--n_layer=2"], "another model: n_layer"),
+        (tmp_path / "new", [other, "--n_layer=2"], "holds the weights of another model: "),
     )
     for folder, flags, message in cases:
         for more in ([], ["--dry_run"]):

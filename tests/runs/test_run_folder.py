@@ -17,6 +17,7 @@ from txl_tf.runs.folder import (
     find_run_data,
     knows_data,
     make_run_folder,
+    read_run,
     read_run_config,
     read_run_id,
     read_run_vocabulary,
@@ -240,3 +241,12 @@ def test_records_in_the_run_itself_come_first(run, tmp_path):
     (run / "records").mkdir()
     (run / "records" / "records.json").write_text(json.dumps({}))
     assert find_run_data(str(run)) == f"{run}/records"
+
+
+def test_records_in_a_run_are_found_after_the_run_has_moved(run, tmp_path):
+    make_run_folder(str(run), CONFIG, VOCABULARY)
+    (run / "records").mkdir()
+    (run / "records" / "records.json").write_text(json.dumps({}))
+    remember_data(str(run), str(run / "records"), {})
+    moved = run.rename(tmp_path / "moved")
+    assert read_run(str(moved)).data_dir == f"{moved}/records"

@@ -56,3 +56,10 @@ def test_a_folder_that_holds_something_is_kept(tmp_path):
     with pytest.raises(UserError, match="is not empty"):
         write(tmp_path / "a")
     assert (tmp_path / "a" / "notes").read_text() == "mine"
+
+
+def test_the_working_folder_is_not_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"^`\.` cannot be replaced: choose a new folder in it$"):
+        write(".")
+    assert list(tmp_path.iterdir()) == []

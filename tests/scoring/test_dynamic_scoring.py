@@ -1,6 +1,7 @@
 """`lm.score` and `lm.evaluate` with weights that learn from the text."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -111,6 +112,17 @@ def test_a_split_is_evaluated_with_the_statistics_of_its_data(run):
     found = lm.evaluate("test", dynamic=config)
     assert found.total_nats == pytest.approx(expected.total_nats, rel=1e-5)
     assert found.total_nats != pytest.approx(lm.evaluate("test").total_nats, rel=1e-3)
+
+
+def test_a_run_with_records_of_another_vocabulary_is_not_adapted(run, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("records"))
+    letters = Vocabulary("char", tuple("abcdefghijklm"))
+    write_records(
+        copy / "records", dataset="letters", vocabulary=letters, splits={"train": [np.arange(13)]}
+    )
+    with pytest.raises(UserError, match="has another vocabulary than the model"):
+        load(copy).score(make_texts(), dynamic=True)
 
 
 def test_dynamic_evaluation_refuses_runs_that_it_cannot_adapt(run):

@@ -2,6 +2,7 @@
 
 import os
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from small_runs import (
@@ -17,7 +18,7 @@ from small_runs import (
 
 from txl_tf.errors import UserError
 from txl_tf.runs import checkpoint
-from txl_tf.runs.checkpoint import Origin, load_weights, remove_checkpoint
+from txl_tf.runs.checkpoint import Origin, load_weights, remove_checkpoint, save_weights
 from txl_tf.runs.checkpoint_choice import list_checkpoints
 
 
@@ -30,6 +31,19 @@ def test_an_older_checkpoint_that_is_whole_is_named(saved):
     cut(newest.with_name("ckpt-2.index"))
     with pytest.raises(UserError, match=r"ckpt-5 cannot be restored: (?!.*whole)"):
         load_weights(run.model, str(newest))
+
+
+def test_a_checkpoint_with_one_damaged_weight_changes_no_weight(tmp_path):
+    run = Bare()
+    save_weights(str(tmp_path), run.model, step=5)
+    path = tmp_path / "checkpoints" / "ckpt-5"
+    flip(path.with_name("ckpt-5.data-00000-of-00001"))
+    perturb(run)
+    before = run.model.get_weights()
+    with pytest.raises(UserError, match="ckpt-5 cannot be restored"):
+        load_weights(run.model, str(path))
+    for weight, expected in zip(run.model.weights, before, strict=True):
+        np.testing.assert_array_equal(weight, expected, err_msg=weight.path)
 
 
 @pytest.mark.parametrize(

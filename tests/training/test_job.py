@@ -16,7 +16,9 @@ from txl_tf.runs.checkpoint import CheckpointReader
 from txl_tf.runs.checkpoint_choice import list_checkpoints
 from txl_tf.runs.folder import (
     find_other_splits,
+    read_run,
     read_run_id,
+    recall_data,
     remember_data,
     warn_of_other_split,
 )
@@ -80,13 +82,25 @@ def other_records(tmp_path_factory):
 
 
 @pytest.fixture
-def begun(trained, records, tmp_path):
+def finished(trained, tmp_path):
+    """A run with no steps left."""
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+@pytest.fixture
+def begun(finished, records):
     """A run with one step left, which remembers its records."""
-    run = shutil.copytree(trained, tmp_path / "run")
-    for path in run.glob("checkpoints/ckpt-7.*"):
+    for path in finished.glob("checkpoints/ckpt-7.*"):
         path.unlink()
-    remember_data(str(run), records.data_dir, records.checksums)
-    return run
+    remember_data(str(finished), records.data_dir, records.checksums)
+    return finished
+
+
+def test_a_resumed_run_remembers_the_checkpoint_that_it_began_with(begun, one_replica, records):
+    start = str(begun / "start" / "ckpt-5")
+    remember_data(str(begun), records.data_dir, records.checksums, warm_start_path=start)
+    train(one_replica, records, begun)
+    assert read_run(str(begun), needs_data=False).warm_start_path == start
 
 
 def test_a_run_is_not_resumed_on_other_records(begun, one_replica, other_records):
@@ -103,23 +117,50 @@ def test_other_records_that_are_accepted_are_named_and_remembered(
     assert find_other_splits(str(begun), other_records) == []
 
 
-def test_records_of_another_name_are_accepted(begun, one_replica, other_records, tmp_path):
-    info = tmp_path / "renamed"
-    shutil.copytree(other_records.data_dir, info)
-    content = json.loads((info / "records.json").read_text())
-    (info / "records.json").write_text(json.dumps(content | {"dataset": "other"}))
-    renamed = open_records(info)
-    with pytest.raises(UserError, match="dataset is 'words' there and 'other' here"):
-        train(one_replica, renamed, begun, dataclasses.replace(CONFIG, dataset="other"))
+@pytest.fixture
+def renamed(other_records, tmp_path):
+    """The other records under another name."""
+    folder = shutil.copytree(other_records.data_dir, tmp_path / "renamed")
+    content = json.loads((folder / "records.json").read_text())
+    (folder / "records.json").write_text(json.dumps(content | {"dataset": "other"}))
+    return open_records(folder)
+
+
+def test_records_of_another_name_are_accepted(begun, one_replica, renamed):
     config = dataclasses.replace(CONFIG, dataset="other")
     train(one_replica, renamed, begun, config, accepts_other_records=True)
     assert find_other_splits(str(begun), renamed) == []
+    train(one_replica, renamed, begun, config)  # they are now its own
+
+
+@pytest.mark.parametrize("has_checksums", [True, False])  # older versions saved none
+def test_records_of_another_name_are_refused(has_checksums, begun, one_replica, records, renamed):
+    checksums = records.checksums if has_checksums else {}
+    remember_data(str(begun), records.data_dir, checksums)
+    with pytest.raises(UserError, match="dataset is 'words' there and 'other' here"):
+        train(one_replica, renamed, begun, dataclasses.replace(CONFIG, dataset="other"))
 
 
 def test_records_that_were_moved_are_those_of_the_run(begun, records, tmp_path):
     shutil.copytree(records.data_dir, tmp_path / "moved")
     job = TrainJob(str(begun), open_records(tmp_path / "moved"), CONFIG, RunOptions())
     assert describe_other_records(job) is None
+
+
+def test_a_finished_run_remembers_where_its_records_were_moved(
+    finished, one_replica, records, tmp_path
+):
+    moved = shutil.copytree(records.data_dir, tmp_path / "moved")
+    train(one_replica, open_records(moved), finished)
+    assert recall_data(str(finished)) == str(moved)
+
+
+def test_a_finished_run_does_not_remember_other_records(
+    finished, one_replica, records, other_records
+):
+    train(one_replica, other_records, finished)
+    assert recall_data(str(finished)) == str(records.data_dir)
+    assert find_other_splits(str(finished), records) == []
 
 
 def test_a_run_without_steps_takes_any_records(begun, other_records):

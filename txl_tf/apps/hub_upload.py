@@ -148,7 +148,8 @@ def _list_calls(lm: LanguageModel) -> Iterator[str]:
         yield "print(lm.score([[0, 1, 2]]))  # ids, as it has no vocabulary"
         return
     if lm.config.can_have_memory:
-        yield 'print(lm.generate("The ", max_new_tokens=100, top_p=0.9))'
+        prompt = "the " if lm.vocabulary.codec.encode(b"The ").unknown else "The "
+        yield f'print(lm.generate("{prompt}", max_new_tokens=100, top_p=0.9))'
     yield 'print(lm.score(["a text", "another"]))'
 
 

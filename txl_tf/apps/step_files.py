@@ -141,7 +141,7 @@ def export_step(
             f"`precision` must be one of {tuple(_ENTRY_SIZES)} with format={format}. "
             f"Received: precision={precision!r}"
         )
-    check_integer("batch_size", batch_size, 1)
+    batch_size = check_integer("batch_size", batch_size, 1)
     if format == "onnx":
         with require_extra("onnx", "format=onnx"):
             from txl_tf.apps.onnx_graph import make_onnx

@@ -3,10 +3,12 @@
 import dataclasses
 import difflib
 import json
+import math
 import re
 import reprlib
 import sys
 from collections.abc import Callable, Mapping
+from numbers import Integral, Real
 from typing import Any, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
 from txl_tf.errors import UserError
@@ -143,14 +145,16 @@ class Config:
 
     def _check_integer(self, name: str, minimum: int, maximum: int) -> None:
         value = getattr(self, name)
-        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        is_integer = isinstance(value, Integral) and not isinstance(value, bool)
         self._check(is_integer and value >= minimum, f"`{name}` must be an integer >= {minimum}")
         self._check(value <= maximum, f"`{name}` must be an integer <= {maximum}")
+        object.__setattr__(self, name, int(value))  # JSON cannot hold those of NumPy
 
     def _check_real(self, name: str, allowed: Range | None) -> None:
         value = getattr(self, name)
-        is_real = isinstance(value, int | float) and not isinstance(value, bool)
-        is_finite = is_real and abs(value) <= sys.float_info.max
+        is_real = isinstance(value, Real) and not isinstance(value, bool)
+        # NumPy would convert a bound to float32, so an infinite one.
+        is_finite = is_real and abs(value) < math.inf and int(abs(value)) <= sys.float_info.max
         self._check(is_finite, f"`{name}` must be a finite number")
         if allowed is not None:
             self._check(allowed.contains(value), f"`{name}` must {allowed.rule}")

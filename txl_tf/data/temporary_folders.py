@@ -11,6 +11,8 @@ from pathlib import Path
 from txl_tf.data.files import check_folder, is_remote
 from txl_tf.errors import StorageError, UserError, explain_errors
 
+_in_use: set[str] = set()  # the names of the temporary folders of this process
+
 
 def check_new_folder(out: str) -> None:
     """Checks that `write_aside` can create a folder: it is local, and missing or empty."""
@@ -18,6 +20,8 @@ def check_new_folder(out: str) -> None:
         raise UserError(f"`{out}` must be a folder on this machine: copy it from there")
     if (os.path.isdir(out) and os.listdir(out)) or os.path.isfile(out):
         raise UserError(f"`{out}` is not empty: choose another folder")
+    if os.path.isdir(out) and (os.path.samefile(out, ".") or os.path.ismount(out)):
+        raise UserError(f"`{out}` cannot be replaced: choose a new folder in it")
     check_folder(os.path.realpath(out))  # a link may point to a folder that does not exist yet
 
 
@@ -48,11 +52,13 @@ def work_aside(folder: Path, prefix: str) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(folder, prefix)
         aside = folder / f"{prefix}{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
+        _in_use.add(aside.name)
         aside.mkdir()
     try:
         yield aside
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+        _in_use.remove(aside.name)
         if is_new:
             with contextlib.suppress(OSError):  # it is not empty
                 folder.rmdir()
@@ -63,11 +69,13 @@ def _remove_leftovers(folder: Path, prefix: str) -> None:
     own = re.compile(re.escape(f"{prefix}{socket.gethostname()}-") + r"(\d+)-[^-]+")
     for path in folder.iterdir():
         match = own.fullmatch(path.name)
-        if match and not _is_running(int(match[1])):
+        if match and path.name not in _in_use and not _is_other_process(int(match[1])):
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _is_running(pid: int) -> bool:
+def _is_other_process(pid: int) -> bool:
+    if pid == os.getpid():  # in a container, a process often has the id of the one before
+        return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -38,7 +38,7 @@ def export_saved_model(
             f"`precision` must be one of {(kernel_dtype,)} with format={format}, whose weights "
             f"`quantize` rounds. Received: precision={precision!r}"
         )
-    check_integer("batch_size", batch_size, 1)
+    batch_size = check_integer("batch_size", batch_size, 1)
     tgt_len = lm.evaluation.tgt_len if tgt_len is None else tgt_len
     evaluation = dataclasses.replace(lm.evaluation, tgt_len=tgt_len)
     cached = make_cached(lm.model, evaluation, mask_empty_memory=mask_empty_memory)

@@ -46,8 +46,9 @@ class Generator:
         self._read_added = self._compile_read(self._added_reader)
 
     def follow_weights(self) -> None:
-        """Recomputes the cached products after a change of the weights."""
-        self.cached.follow_weights()
+        """Recomputes the cached products if the weights have changed."""
+        if not self.cached.follow_weights():
+            return
         for variable, products in zip(self._positions, take_positions(self.cached), strict=True):
             variable.assign(products)
 

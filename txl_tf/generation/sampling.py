@@ -151,10 +151,12 @@ class StandardSampler(Sampler):
     def draws_by_bins(self) -> bool:
         """Whether a token can be drawn from the head and at most one bin of an adaptive softmax.
 
-        All other settings need the probability of every token.
+        All other settings need the probability of every token, and so does the `choose` of a
+        subclass.
         """
+        is_own = type(self).choose is StandardSampler.choose
         has_all = self.n_candidates is None and self.repetition_penalty == 1
-        return has_all and self.temperature in (0, 1)
+        return is_own and has_all and self.temperature in (0, 1)
 
     def choose(self, log_probs: tf.Tensor, uniforms: tf.Tensor, seen: tf.Tensor) -> tf.Tensor:
         """See `Sampler`; inverts the cumulative distribution."""

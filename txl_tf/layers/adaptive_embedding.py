@@ -78,6 +78,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
         return (*ids_shape, self.config.d_model)
 
     def call(self, ids):
+        ids = ops.cast(ids, "int32")  # TensorFlow gathers no rows by uint8 or uint16
         low, embedded = 0, None
         for table, projection in zip(self.tables, self.projections, strict=True):
             local = ids - low

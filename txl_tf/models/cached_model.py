@@ -4,10 +4,12 @@ import copy
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self, TypeVar
 
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
 from txl_tf.config import AttentionSpan, EvalConfig
+from txl_tf.config.encodings import ENCODINGS
 from txl_tf.layers import count_before, make_attention_mask
 from txl_tf.layers.fused.for_xla import matmul_rows
 from txl_tf.layers.fused.fused_attention import (
@@ -98,6 +100,7 @@ class FrozenModel:
         self.mask_empty_memory = mask_empty_memory
         self.temperature = temperature
         self.positions: list[tf.Variable] = []  # filled in place: `without_memory` shares it
+        self._sources: list[np.ndarray] = []  # the weights from which they were computed
         if not defer_products:
             self.follow_weights()
 
@@ -115,8 +118,9 @@ class FrozenModel:
         """About how many tokens back a layer sees; evaluation warms up its lanes accordingly."""
         return self.span.mem_len
 
-    def follow_weights(self) -> None:
-        """Recomputes what is cached from the weights, after they have changed."""
+    def follow_weights(self) -> bool:
+        """Recomputes what is cached from the weights if they have changed; returns whether."""
+        return False
 
     def without_memory(self) -> Self:
         """Returns the same model with `mem_len=0`."""
@@ -191,8 +195,12 @@ class CachedModel(FrozenModel):
 
     model: TransformerXL
 
-    def follow_weights(self) -> None:
-        """Computes the cached products of the current weights."""
+    def follow_weights(self) -> bool:
+        """See `FrozenModel`."""
+        weights = [np.array(tf.convert_to_tensor(weight)) for weight in self._list_sources()]
+        if self.positions and all(map(np.array_equal, weights, self._sources)):
+            return False
+        self._sources = weights
         positions = self.model.encoding.make_positions(
             self.model, self.span.mem_len + self.tgt_len, clamp_len=self.span.clamp_len
         )
@@ -205,9 +213,17 @@ class CachedModel(FrozenModel):
                 tf.Variable(products, trainable=False, name=f"positions_{index}")
                 for index, products in enumerate(positions)
             ]
-            return
+            return True
         for variable, products in zip(self.positions, positions, strict=True):
             variable.assign(products)
+        return True
+
+    def _list_sources(self) -> list[Any]:
+        """Returns the weights from which the products are computed."""
+        model, encoding = self.model, ENCODINGS[self.model.config.encoding]
+        tables = [getattr(model, name) for name in encoding.list_weights(model.config)]
+        attentions = [layer.attention for layer in model.decoder_layers]
+        return tables + [each.r_kernel for each in attentions if each.projects_positions]
 
     def without_memory(self) -> Self:
         """Returns the same model with `mem_len=0`; it shares `positions`."""

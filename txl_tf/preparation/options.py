@@ -167,6 +167,9 @@ class PrepareOptions:
             return replace(corpus, vocabulary_file=self.vocab_file)
         sizes = (self.valid_size, self.test_size)
         corpus = replace(corpus, encoding_errors=self.encoding_errors, sizes=sizes)
+        if sizes != (None, None):  # the published counts are those of other splits
+            counts = {name: n for name, n in corpus.counts.items() if name not in SPLITS}
+            corpus = replace(corpus, counts=counts)
         if corpus.num_shuffles:
             corpus = replace(corpus, num_shuffles=self.num_shuffles, seed=self.seed)
         if self.drop_newlines:

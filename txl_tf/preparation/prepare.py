@@ -81,7 +81,7 @@ def find_texts(corpus: Corpus, options: PrepareOptions) -> Texts | None:
         for name in sorted({*wanted, *found})
         if wanted.get(name) != found.get(name)
     ]
-    if files and not differing and made_from.get("files") != files:
+    if files is not None and not differing and made_from.get("files", {}) != files:
         differing = ["other files, or files of other sizes"]
     if differing:
         raise RecordError(

@@ -114,8 +114,9 @@ def _measure_contexts(options: flags.FlagValues) -> "ContextReport":
     )
 
     _check_group(options.run)
-    trained = [read_run_config(run).training for run in options.run]
-    if 0 in (attention_lengths or ()) and not all(training.mem_len for training in trained):
+    configs = map(read_run_config, options.run)
+    mem_lens = [config.training.mem_len for config in configs if not config.model.is_recurrent]
+    if 0 in (attention_lengths or ()) and not all(mem_lens):
         raise flags.Error(
             "--attention_lengths must be positive for runs that were trained without memory"
         )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from txl_tf.data.text.text_files import read_small_text
-from txl_tf.errors import UserError, explain, explain_errors
+from txl_tf.errors import UserError, explain_errors
 from txl_tf.programs.cli.flags import define_flag, define_second_name
 from txl_tf.programs.cli.program import run_program
 from txl_tf.programs.cli.run_flags import (
@@ -107,7 +107,7 @@ def generate_text(options: flags.FlagValues) -> None:
     )
 
     lm = open_chosen_run(options)
-    warn_of_no_memory(lm)
+    warn_of_no_memory(lm, options.run)
     if lm.vocabulary is None:
         raise UserError(f"`{options.run}` has no vocabulary: it cannot encode texts")
     is_readable = is_wikitext(lm.vocabulary.symbols) and not options.raw
@@ -130,12 +130,12 @@ def generate_text(options: flags.FlagValues) -> None:
             record = {"prompt": prompt, "seed": seed, "text": "".join(pieces)}
             print(json.dumps(record, ensure_ascii=False))
             continue
+        context = normalized[index - 1] if is_readable else prompt
         titles = [f"prompt {index}"] * (len(prompts) > 1) + [f"seed {seed}"] * (len(seeds) > 1)
         if titles:
             print(f"--- {', '.join(titles)}")
-        if not options.no_prompt:
-            pieces = chain([normalized[index - 1] if is_readable else prompt], pieces)
-        _print(spell(pieces))
+        spelled = spell(chain([context], pieces))
+        _print(_skip(spelled, context, spell) if options.no_prompt else spelled)
 
 
 def _check_interactive(options: flags.FlagValues) -> None:
@@ -150,12 +150,14 @@ def _converse(
     lm: "LanguageModel", options: flags.FlagValues, settings: dict[str, Any], spell: _Spell
 ) -> None:
     """Continues each line that is typed, in one session, until the input ends."""
+    assert lm.vocabulary is not None  # the caller has checked it
     session = None
     _accept_all_bytes()
     if sys.stdin.isatty() and not options.quiet:
         print(_KEYS, file=sys.stderr)
     while (line := _read_line()) is not None:
         try:
+            _check_utf8(line)
             if session is None:
                 session = lm.start([line], seed=options.seed, **settings)
             elif line:
@@ -163,7 +165,17 @@ def _converse(
         except UserError as error:  # such as a character that the model does not know
             print(error, file=sys.stderr)
             continue
-        _print(spell(_stream_answer(session, options.max_new_tokens)))
+        context = lm.vocabulary.decode(session.ids[0])
+        answer = spell(chain([context], _stream_answer(session, options.max_new_tokens)))
+        _print(_skip(answer, context, spell))
+
+
+def _skip(pieces: Iterable[str], context: str, spell: _Spell) -> Iterator[str]:
+    """Yields a spelled text without the context before it, on which its spelling depends."""
+    n_left = len("".join(spell([context])))
+    for piece in pieces:
+        yield piece[n_left:]
+        n_left = max(n_left - len(piece), 0)
 
 
 def _stream_answer(session: "Session", max_new_tokens: int) -> Iterator[str]:
@@ -222,11 +234,14 @@ def _read_prompts(options: flags.FlagValues) -> list[str]:
     else:
         prompts = [_read_standard_input(is_wanted=options.prompt_file == "-")]
     for prompt in prompts:
-        try:
-            prompt.encode("utf-8", errors="surrogateescape").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise UserError(f"the prompt is not UTF-8: {explain(error)}") from error
+        _check_utf8(prompt)
     return prompts
+
+
+def _check_utf8(prompt: str) -> None:
+    """Refuses a prompt that was read from bytes that are not UTF-8."""
+    with explain_errors("the prompt is not UTF-8", UnicodeDecodeError):
+        prompt.encode("utf-8", errors="surrogateescape").decode("utf-8")
 
 
 def _read_texts(name: str, values: Sequence[str] | None) -> list[str] | None:

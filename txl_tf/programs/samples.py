@@ -134,7 +134,7 @@ def show_samples(options: flags.FlagValues) -> None:
     starts = draw_starts(len(tokens), options)
     check_transformer(read_run_config(options.run).model, "generation")  # before weights are read
     lm = open_chosen_run(options, records=records, split=options.split)
-    warn_of_no_memory(lm)
+    warn_of_no_memory(lm, options.run)
     job = Job(
         run=options.run,
         step=lm.step,

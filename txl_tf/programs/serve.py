@@ -57,7 +57,7 @@ def serve_run(options: flags.FlagValues) -> None:
     from txl_tf.apps.server.model_service import ModelService
 
     lm = open_chosen_run(options)
-    warn_of_no_memory(lm)
+    warn_of_no_memory(lm, options.run)
     name = options.name or os.path.basename(os.path.abspath(options.run))
     app = HttpApp(
         ModelService(lm, name),

@@ -115,7 +115,7 @@ def _read_data(
         return name, None, {}
     corpus = read_corpus(pickle_path, dataset=name)
     _check_vocabulary(pickle_path, corpus.vocabulary, config)
-    return corpus.dataset or name, corpus.vocabulary, corpus.splits
+    return corpus.dataset, corpus.vocabulary, corpus.splits
 
 
 def _check_vocabulary(path: str, vocabulary: Vocabulary | None, config: ModelConfig) -> None:

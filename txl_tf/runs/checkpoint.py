@@ -167,15 +167,17 @@ class CheckpointReader:
         )
 
     def restore(self, group: str, variables: Mapping[str, tf.Variable]) -> None:
-        """Assigns the values of a group to variables, outside any replica."""
-        shapes = self.list_shapes(group)
+        """Assigns the values of a group to variables, outside any replica; all of them or none."""
+        shapes, values = self.list_shapes(group), {}
         for name, variable in variables.items():
             if shapes.get(name) != list(variable.shape):
                 raise UserError(
                     f"checkpoint {self.path} cannot be restored: {name} of {group} must have the "
                     f"shape {list(variable.shape)}. Received: {shapes.get(name, 'none')}"
                 )
-            variable.assign(self.read(group, name))
+            values[name] = self.read(group, name)  # fails if it is damaged
+        for name, variable in variables.items():
+            variable.assign(values[name])
 
     def read_memory(self, n_tensors: int, rows: range) -> list[tf.Tensor]:
         """Reads some lanes of the memory, regardless of which processes wrote them.

@@ -218,7 +218,7 @@ def read_run(model_dir: str, *, needs_data: bool = True) -> StoredRun | None:
         read_run_config(model_dir),
         read_run_options(model_dir) or RunOptions(),
         (recall_data(model_dir) or find_run_data(model_dir)) if needs_data else None,
-        _read_data(model_dir).get("warm_start_path") if knows_data(model_dir) else None,
+        recall_start(model_dir),
     )
 
 
@@ -386,11 +386,19 @@ def recall_data(model_dir: str) -> str | None:
         return None
     data_dir = str(_read_data(model_dir)["data_dir"])
     if not is_remote(data_dir) and not os.path.isdir(data_dir):
+        own = join_path(model_dir, RECORDS_NAME)
+        if os.path.basename(data_dir) == RECORDS_NAME and holds_records(own):
+            return own  # the run was moved, with its records in it
         raise UserError(
             f"`{data_dir}`, the data folder of `{model_dir}`, no longer exists: pass "
             "--data_dir, the folder of its records"
         )
     return data_dir
+
+
+def recall_start(model_dir: str) -> str | None:
+    """Returns the saved checkpoint from which a run started; `None` if there was none."""
+    return _read_data(model_dir).get("warm_start_path") if knows_data(model_dir) else None
 
 
 def _read_data(model_dir: str) -> dict[str, Any]:

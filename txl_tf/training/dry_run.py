@@ -13,6 +13,7 @@ from txl_tf.models.architecture import make_model
 from txl_tf.models.compilation import check_kernels, explain_full_memory
 from txl_tf.runs.checkpoint import DAMAGE, CheckpointReader
 from txl_tf.runs.checkpoint_choice import is_weights_file, list_checkpoints
+from txl_tf.runs.weights_file import read_weights_file
 from txl_tf.scoring.evaluator import describe_evaluation
 from txl_tf.training.job import (
     TrainJob,
@@ -80,7 +81,10 @@ def describe(job: TrainJob, n_replicas: int | None) -> Iterator[str]:
 def _check_start(job: TrainJob, checkpoints: list[tuple[int, str]]) -> None:
     """Checks the checkpoint from which training would start."""
     start = checkpoints[-1][1] if checkpoints else job.warm_start_path
-    if start is None or is_weights_file(start):
+    if start is None:
+        return
+    if is_weights_file(start):
+        read_weights_file(make_model(job.config.model), start)
         return
     with contextlib.suppress(*DAMAGE):  # training sets a damaged checkpoint aside
         reader = CheckpointReader(start)

@@ -28,10 +28,13 @@ from txl_tf.runs.folder import (
     RunConfig,
     check_run_folder,
     find_other_splits,
+    has_own_split,
     has_run,
+    knows_data,
     make_run_folder,
     read_run_config,
     read_run_options,
+    recall_start,
     remember_data,
     update_training,
     write_run_options,
@@ -94,7 +97,9 @@ def open_job(job: TrainJob) -> tuple[RunConfig, TrainingLanes, RunConfig | None]
     training = dataclasses.replace(training, jit=jit)
     config = dataclasses.replace(job.config, training=training)
     lanes = make_lanes(records, training)
-    if job.accepts_other_records and has_run(job.model_dir):  # also those of another name
+    # The run keeps the name of its first records.
+    are_known = has_own_split(job.model_dir, records, "train")
+    if has_run(job.model_dir) and (job.accepts_other_records or are_known):
         config = dataclasses.replace(config, dataset=read_run_config(job.model_dir).dataset)
     try:
         found = check_run_folder(job.model_dir, config, records.vocabulary)
@@ -157,6 +162,9 @@ def train(
             print(change)
     if first_step >= training.train_steps:
         workers.say(f"All {training.train_steps} steps are done.")
+        is_known = knows_data(model_dir) and not find_other_splits(model_dir, records)
+        if workers.is_chief and is_known:
+            _remember_records(job, first_step)  # they may have moved
         return None
 
     # 3) Make the folder of a new run, and its log.
@@ -171,9 +179,7 @@ def train(
     if workers.is_chief:
         make_run_folder(model_dir, config, records.vocabulary, checkpointer.run_id)
         _change_options(model_dir, options)
-        remember_data(
-            model_dir, records.data_dir, records.checksums, warm_start_path=job.warm_start_path
-        )
+        _remember_records(job, first_step)
         level = records.vocabulary.level
         log = TrainingLog(model_dir, config, options, first_step=first_step, level=level)
         validation = Validation(model_dir, options, first_step=first_step, lanes=held_out)
@@ -359,6 +365,13 @@ def _warm_start(
         trainer.optimizer.restart_averages()
         name = "averaged weights" if is_averaged else "weights"
         trainer.workers.say(f"Warm start from the {name} of {warm_start_path}.")
+
+
+def _remember_records(job: TrainJob, first_step: int) -> None:
+    """Saves the place of the records; a run that has begun keeps the checkpoint it started from."""
+    start = recall_start(job.model_dir) if first_step else job.warm_start_path
+    records = job.records
+    remember_data(job.model_dir, records.data_dir, records.checksums, warm_start_path=start)
 
 
 def _generate(sample: Callable[[], str]) -> str | None:

@@ -18,6 +18,7 @@ _UNKNOWN = (
         "accumulate_steps",
         "l2",
         "embed_lr_ratio",
+        "reduce_dtype",
         "average_from",
         "half_loss",
         "ar",

@@ -4,6 +4,7 @@
 first batch. A `CausalLM` counts the segments that it reads, so that the epoch can continue.
 """
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,18 +29,22 @@ class Resume(keras.callbacks.Callback):
         segments: The data; `None` if they can only start at the first batch.
         backups: The callbacks that save and restore the run.
         initial_epoch: The first epoch of a run that is not restored.
+        has_steps: Whether an epoch has `steps_per_epoch`, so that the data go on in the next one.
     """
 
     def __init__(
         self,
         segments: Segments | None,
         backups: Sequence[keras.callbacks.BackupAndRestore],
+        *,
         initial_epoch: int,
+        has_steps: bool,
     ):
         super().__init__()
         self._segments = segments
         self._backups = backups
         self._initial_epoch = initial_epoch
+        self._has_steps = has_steps
 
     def on_train_begin(self, logs: Any = None) -> None:
         n_done = read_count(self.model.n_read) - read_count(self.model.n_before)
@@ -48,6 +53,11 @@ class Resume(keras.callbacks.Callback):
                 f"the restored run stopped after {n_done} batches of an epoch, and only `Segments` "
                 "without `steps_per_epoch` can continue there. Pass `Segments`, or back up only at "
                 "the end of epochs"
+            )
+        if self._has_steps and self.model._initial_epoch:  # noqa: SLF001
+            warnings.warn(
+                "the data of the restored run begin anew, because of `steps_per_epoch`",
+                stacklevel=2,
             )
         if self._segments is None or n_done < len(self._segments):
             return

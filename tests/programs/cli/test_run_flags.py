@@ -3,11 +3,13 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from absl import flags
 
 import txl_tf
+from txl_tf.config import AttentionSpan
 from txl_tf.errors import UserError
 from txl_tf.pretrained import find_pretrained, is_pretrained
 from txl_tf.programs import generate
@@ -19,6 +21,7 @@ from txl_tf.programs.cli.run_flags import (
     define_run_flag,
     find_only_data_set,
     open_run_records,
+    warn_of_no_memory,
 )
 from txl_tf.programs.cli.train_flags import choose_folders, define_flags
 from txl_tf.runs.folder import remember_data
@@ -93,6 +96,18 @@ def test_a_group_of_runs_may_hold_the_shipped_model():
     make("runs/a")
     assert choose("runs/a", "pydoc", multiple=True) == ["runs/a", PYDOC]
     assert choose(multiple=True) == ["runs/a"]
+
+
+def test_a_run_of_a_group_whose_path_is_not_utf_8_is_refused():
+    make("runs/caf\udce9")
+    with pytest.raises(UserError, match=r"^--run: .*surrogates not allowed"):
+        choose(multiple=True)
+
+
+def test_a_model_without_memory_is_told_by_the_run_that_was_given(capsys):
+    lm = SimpleNamespace(run=None, span=AttentionSpan(0))
+    warn_of_no_memory(lm, "hf://user/model")
+    assert capsys.readouterr().err.startswith("warning: `hf://user/model` evaluates with mem_len 0")
 
 
 def test_nothing_is_written_into_the_shipped_model():

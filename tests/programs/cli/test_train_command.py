@@ -222,15 +222,16 @@ def test_an_evaluation_by_a_preset_keeps_the_model_of_the_run(records, tmp_path,
     model = dataclasses.replace(preset.model, n_token=19, cutoffs=(5, 11), layer_norm_epsilon=1e-5)
     config = RunConfig("words", model, TrainConfig(), EvalConfig())
     make_run_folder(str(tmp_path / "run"), config, records.vocabulary)
-    seen = []
+    seen, counted = [], []
     evaluate = "txl_tf.programs.cli.evaluation.evaluate_checkpoints"
     monkeypatch.setattr(evaluate, lambda job, **_: seen.append(job.config))
     arguments = ("--do_train=false", "--do_eval", f"--model_dir={tmp_path / 'run'}")
     options = read_flags(*arguments, "--preset=wt103_base", data_dir=records.data_dir)
     # An evaluation needs no lock: one may train meanwhile.
     with lock_run(str(tmp_path / "run")):
-        run(options, fail_to_make_strategy)
+        run(options, fail_to_make_strategy, counted.append)
     assert [config.model for config in seen] == [model]
+    assert counted == [options]  # which hides other GPUs
 
 
 def fail_to_make_strategy(options):

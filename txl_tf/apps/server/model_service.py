@@ -95,10 +95,10 @@ class ServedTexts:
 
     def _remove_stop(self, text: str, n_before: int) -> str:
         """Returns a text without the stop with which its last token, after `n_before`, ended it."""
-        stops = [stop for stop in self._stops if stop in text]
-        end, n_cut = max(((text.rfind(s) + len(s), len(s)) for s in stops), default=(0, 0))
+        firsts = [(s, text.find(s, max(n_before - len(s) + 1, 0))) for s in self._stops]
+        found = [(start + len(s), start) for s, start in firsts if start >= 0]
         # Otherwise a symbol such as "<eos>" has ended the text, which does not hold its name.
-        return text[: end - n_cut] if end > n_before else text
+        return text[: min(found)[1]] if found else text
 
 
 class ModelService:
@@ -106,7 +106,7 @@ class ModelService:
 
     def __init__(self, lm: LanguageModel, name: str):
         if lm.vocabulary is None:
-            raise UserError(f"`{lm.run}` has no vocabulary: it cannot encode texts")
+            raise UserError(f"`{lm.run or name}` has no vocabulary: it cannot encode texts")
         self.lm = lm
         self.name = name
         self._programs: set[tuple[Any, ...]] = set()

@@ -120,17 +120,22 @@ def _bound_ids(split: Tokens) -> int:
     return int(split.read(0, len(split)).max(initial=-1)) + 1
 
 
-def _check_ids(x: Any, n_token: int) -> None:
-    """Checks that the ids of `Segments` or of an array are below `n_token`.
+def check_ids(x: Any, n_token: int) -> None:
+    """Checks that ids or targets, of `Segments` or in arrays, are in [0, V).
 
-    A compiled step would read other rows of the tables for larger ids.
+    A compiled step would read other entries of the tables for others.
     """
+    arrays = [each for each in keras.tree.flatten(x) if isinstance(each, np.ndarray)]
+    ids = [each for each in arrays if each.size and np.issubdtype(each.dtype, np.integer)]
+    lowest = min((int(each.min()) for each in ids), default=0)
+    bound = max((int(each.max()) + 1 for each in ids), default=0)
     if isinstance(x, Segments):
         bound = x.n_token
-    elif isinstance(x, np.ndarray):
-        bound = int(x.max(initial=-1)) + 1
-    else:
-        return
+    if lowest < 0:
+        raise UserError(
+            f"ids and targets must not be negative; targets without loss need a sample weight of "
+            f"0. Received: {lowest}"
+        )
     if bound > n_token:
         raise UserError(
             f"the data need a model with `n_token` of at least {bound:,}. "
@@ -138,25 +143,27 @@ def _check_ids(x: Any, n_token: int) -> None:
         )
 
 
-def check_batches(x: Any, batch_size: int | None, n_rows: int, n_token: int) -> int | None:
-    """Checks that batches have B rows and ids below V, as far as possible before they are read.
+def check_batches(x: Any, batch_size: int | None, n_rows: int) -> tuple[int | None, int | None]:
+    """Checks that batches have B rows, as far as possible before they are read.
 
-    Returns the `batch_size` for Keras: B with arrays, and `None` with all other data.
+    Returns:
+        The `batch_size` for Keras: B with arrays, and `None` with all other data; and T of the
+        first batch, `None` if it is unknown.
     """
-    _check_ids(x, n_token)
     is_array = False
     if isinstance(x, keras.utils.PyDataset):
-        ends = {0, (x.num_batches or 1) - 1}  # the last batch may be smaller
-        found = {keras.tree.flatten(x[index])[0].shape[0] for index in ends}
+        ends = sorted({0, (x.num_batches or 1) - 1})  # the last batch may be smaller
+        shapes = [keras.tree.flatten(x[index])[0].shape for index in ends]
     elif hasattr(x, "element_spec"):
-        found = {keras.tree.flatten(x.element_spec)[0].shape[0]}
+        shapes = [keras.tree.flatten(x.element_spec)[0].shape]
     else:
         first = keras.tree.flatten(x)[0]
         if not hasattr(first, "shape"):  # a generator
-            return None
+            return None, None
         is_array = True
-        found = {batch_size or n_rows, first.shape[0] % n_rows or n_rows}
-    wrong = found - {n_rows}
+        shapes = [first.shape]
+    found = {shapes[0][0] % n_rows or n_rows} if is_array else {shape[0] for shape in shapes}
+    wrong = (found | {n_rows if batch_size is None else batch_size}) - {n_rows}
     if wrong:
         n_found = wrong.pop()
         received = "a number of rows that is not fixed" if n_found is None else f"{n_found} rows"
@@ -164,4 +171,4 @@ def check_batches(x: Any, batch_size: int | None, n_rows: int, n_token: int) -> 
             f"all batches must have {n_rows} rows. Received: {received}. A tf.data.Dataset has "
             f"them after .batch({n_rows}, drop_remainder=True). Also, {LANES}"
         )
-    return n_rows if is_array else None
+    return n_rows if is_array else None, shapes[0][1] if len(shapes[0]) == 2 else None

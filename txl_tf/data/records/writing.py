@@ -105,7 +105,12 @@ def write_records(
         if not name.isidentifier():
             raise ValueError(f"The name of a split must be an identifier. Received: {name!r}")
     info = RecordsInfo(
-        dataset, vocabulary, tuple(cutoffs), tokens_per_record, {}, made_from=made_from or {}
+        dataset,
+        vocabulary,
+        tuple(map(int, cutoffs)),
+        int(tokens_per_record),
+        {},
+        made_from=made_from or {},
     )
     records_per_shard = max(1, tokens_per_shard // tokens_per_record)
     with _explain_writing(folder), _work_aside(folder) as aside:
@@ -293,6 +298,10 @@ def _explain_writing(folder: str) -> Iterator[None]:
     except OSError as error:
         if error.filename is not None and _ASIDE not in str(error.filename):
             raise  # a text that cannot be read
+        root = folder.rstrip("/")
+        places = (_ASIDE, f"`{root}`", f"`{root}/")
+        if isinstance(error, StorageError) and not any(place in str(error) for place in places):
+            raise  # a remote text that cannot be read
         raise StorageError(
             f"`{folder}` cannot be written: {explain(error.__cause__ or error)}"
         ) from error

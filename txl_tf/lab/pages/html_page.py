@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterable
 from importlib import resources
 
-from txl_tf.lab.shown_tokens import show_controls
+from txl_tf.lab.shown_tokens import replace_surrogates, show_controls
 
 
 def read_asset(name: str) -> str:
@@ -55,7 +55,7 @@ def escape(text: str) -> str:
     >>> escape("a < b\r\n")
     'a &lt; b␍\n'
     """
-    return html.escape(show_controls(text))
+    return html.escape(show_controls(replace_surrogates(text)))
 
 
 def name_text_class(level: str | None) -> str:

@@ -23,7 +23,7 @@ from txl_tf.data.files import is_remote
 from txl_tf.data.records.format import JSON_NAME
 from txl_tf.data.records.reading import Records, open_records
 from txl_tf.data.records.writing import holds_records
-from txl_tf.errors import UserError, require_extra
+from txl_tf.errors import UserError, explain_errors, require_extra
 from txl_tf.pretrained import DEFAULT, find_pretrained, is_pretrained
 from txl_tf.programs.cli.flags import OUTPUT, define_flag, define_second_name, suggest
 from txl_tf.quiet_start import check_backend
@@ -78,6 +78,8 @@ def choose_run(options: flags.FlagValues, *, or_saved_model: bool = False) -> No
     given = options.run or _find_default_run()
     found = [find_pretrained(run) for run in (given if options.run and is_group else [given])]
     for run in found:
+        with explain_errors("--run", UnicodeError):
+            run.encode()  # as TensorFlow does
         check_run(run, or_saved_model=or_saved_model)
     options["run"].value = found if is_group else found[0]
 
@@ -97,11 +99,11 @@ def open_chosen_run(
     return open_run(run or options.run, **(weights | others))
 
 
-def warn_of_no_memory(lm: "LanguageModel") -> None:
-    """Prints a warning if the model generates without memory."""
+def warn_of_no_memory(lm: "LanguageModel", run: str) -> None:
+    """Prints a warning if the model of a run generates without memory."""
     if not lm.span.mem_len:
         print(
-            f"warning: `{lm.run}` evaluates with mem_len 0: each new token will see only the one "
+            f"warning: `{run}` evaluates with mem_len 0: each new token will see only the one "
             "before",
             file=sys.stderr,
         )

@@ -31,8 +31,9 @@ def run(
 ) -> None:
     """Trains and evaluates as the flags specify.
 
-    `make_strategy` returns a TensorFlow strategy. For a dry run, `count_replicas` returns its
-    number of replicas, or `None` if it is unknown.
+    `make_strategy` returns a TensorFlow strategy. Without training, `count_replicas` hides the
+    devices that the flags leave out, and returns the number of replicas that the strategy would
+    have, or `None` if it is unknown.
     """
     # 1) Check the flags, and the files that they name, before anything slow.
     check_flags(options)
@@ -50,6 +51,7 @@ def run(
     # 3) Evaluate only.
     if not trains(options):
         if writes:
+            count_replicas(options)  # hides the GPUs that --num_gpus leaves out
             _set_determinism(job)
             _evaluate(job, options)
         else:
