@@ -341,9 +341,9 @@ class CausalLM(keras.Model):
         if valid is not None:
             valid_x, valid_y = (*valid, None)[:2] if isinstance(valid, tuple) else (valid, None)
             valid_size = kwargs.get("validation_batch_size")
-            kwargs["validation_batch_size"] = self._check_batches(
-                "test", valid_x, valid_y, valid_size
-            )
+            self._check_batches("test", valid_x, valid_y, valid_size)
+            # Without one, Keras evaluates with the batch size of training.
+            kwargs["validation_batch_size"] = self.eval_batch_size
         callbacks = keras.tree.flatten(callbacks or [])
         backups = [x for x in callbacks if isinstance(x, keras.callbacks.BackupAndRestore)]
         if not backups:

@@ -1,6 +1,7 @@
 """A trained model with its vocabulary, which scores and generates text."""
 
 import dataclasses
+import hashlib
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -87,7 +88,10 @@ class LanguageModel:
         self.evaluation = evaluation
         self._records_dir = records_dir
         self.dataset = dataset
-        self.training = training or TrainConfig()
+        if training is None:  # as it reads, which the model supports
+            names = ("tgt_len", "mem_len", "same_length", "clamp_len", "counts_self")
+            training = TrainConfig(**{name: getattr(evaluation, name) for name in names})
+        self.training = training
         self.step = step
         self.run = run
         self.checkpoint = checkpoint
@@ -491,12 +495,15 @@ class LanguageModel:
         self, dynamic: DynamicConfig | None, batch_size: int, mask_empty_memory: bool, jit: str
     ) -> TextScorer:
         """Returns the scorer for the settings, which keeps its compiled steps."""
-        key = (self.evaluation, dynamic, batch_size, mask_empty_memory, jit)
+        settings = (dynamic, batch_size, mask_empty_memory, jit)
+        key: tuple[Any, ...] = (self.evaluation, *settings)
+        if dynamic is not None and dynamic.has_statistics:
+            key += (_hash_weights(self.model),)  # the scorer keeps statistics of their gradients
         if dynamic is not None and key not in self._scorers:
             # Each dynamic scorer has a copy of the weights, so only the last one is kept.
             for other in [other for other in self._scorers if other[1] is not None]:
                 del self._scorers[other]
-        return self._scorers.get_or_make(key, lambda: self._make_scorer(*key[1:]))
+        return self._scorers.get_or_make(key, lambda: self._make_scorer(*settings))
 
     def _make_scorer(
         self, dynamic: DynamicConfig | None, batch_size: int, mask_empty_memory: bool, jit: str
@@ -509,6 +516,13 @@ class LanguageModel:
             self._check_records(records, "train")
         reader = make_adapting_reader(self.model, self.evaluation, dynamic, records, **options)
         return TextScorer(reader, self.evaluation.tgt_len, batch_size=1)
+
+
+def _hash_weights(model: SegmentModel) -> str:
+    digest = hashlib.sha256()
+    for weight in model.weights:
+        digest.update(weight.numpy().tobytes())
+    return digest.hexdigest()
 
 
 def open_run(

@@ -219,3 +219,11 @@ def test_help_is_shown_without_the_extra(monkeypatch, capsys):
 def test_a_batch_size_that_is_no_number_is_refused(lm):
     with pytest.raises(UserError, match=r"`batch_size` must be .* batch_size='auto'"):
         TxlLM(lm, batch_size="auto")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"num_beams": 1, "max_new_tokens": 32}, {"max_tokens": 7, "max_gen_toks": 32}],
+)
+def test_the_length_has_several_names_in_tasks(settings):
+    assert read_settings(settings)["max_new_tokens"] == 32

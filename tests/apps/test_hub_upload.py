@@ -43,6 +43,12 @@ def test_a_model_comes_back_as_it_was(hub, lm, monkeypatch):
     assert txl_tf.load(f"hf://{NAME}").vocabulary == lm.vocabulary  # from the cache
 
 
+def test_a_hub_that_cannot_be_reached_is_one_line(hub, lm, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:1")
+    with pytest.raises(UserError, match=f"`hf://{NAME}`: "):
+        push_to_hub(lm, NAME)
+
+
 def test_a_model_without_a_vocabulary_comes_back_without_one(hub):
     lm = make_model(7)
     push_to_hub(lm, NAME)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import warnings
 
 import pytest
 from small_language_model import WORDS, make_model
@@ -168,3 +169,12 @@ def test_measures_that_a_text_does_not_have_are_null(binary):
     assert score["tokens"] == 0
     assert score["bpc"] is None
     assert score["perplexity"] is None
+
+
+def test_unknown_tokens_are_in_the_answer_and_not_in_a_warning():
+    known = Vocabulary("word", ("<unk>", "the", "cat"), unknown="<unk>")
+    service = ModelService(make_model(3, vocabulary=known), "pets")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ((score,),) = service.score(ScoreRequest(texts=("the dog",)))
+    assert score["n_unknown"] == 1

@@ -21,7 +21,7 @@ from small_causal_lm import (
 )
 from tables import slow_after
 
-from txl_tf import EvalConfig, Segments, TransformerXL
+from txl_tf import CausalLM, EvalConfig, Segments, TransformerXL
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
 from txl_tf.data.lanes.training_lanes import StoredTokens
 from txl_tf.scoring.evaluator import Evaluator
@@ -219,3 +219,15 @@ def test_memory_and_states_are_16_bit_and_losses_are_not(trained, precision):
     assert {each.dtype.name for each in states} == {lm.compute_dtype}
     assert lm.predict(make_segments(IDS[:40]), verbose=0).dtype == np.float32
     assert history["nats"] == pytest.approx(trained[1]["nats"], rel=0.01)
+
+
+@pytest.mark.parametrize("as_dataset", [False, True])
+def test_validation_has_lanes_of_its_own_also_if_arrays_train(as_dataset):
+    lm = CausalLM(CONFIG, batch_size=BATCH, eval_batch_size=4, span=SPAN, seed=1)
+    lm.compile("sgd")
+    ids, targets, weights = join(make_segments())
+    valid = make_segments(batch=4)
+    data = valid.to_dataset() if as_dataset else valid
+    found = lm.fit(ids, targets, sample_weight=weights, validation_data=data, verbose=0).history
+    expected = lm.evaluate(valid, verbose=0, return_dict=True)["nats"]
+    assert found["val_nats"] == [pytest.approx(expected)]

@@ -17,14 +17,16 @@ def test_a_summary_shows_shapes():
     assert not {"?", "unbuilt"} & set(text.replace("(", " ").replace(")", " ").split())
 
 
-def test_a_functional_model_has_it_as_a_layer():
+@pytest.mark.parametrize("optimizer", ["sgd", "demo"])
+def test_a_functional_model_has_it_as_a_layer(optimizer):
     inputs = keras.Input(batch_shape=(BATCH, LENGTH), dtype="int32")
     lm = make_lm()
     outputs = keras.layers.Dense(3)(lm(inputs))
     model = keras.Model(inputs, outputs)
     ids = make_segments()[0][0]
     assert model(ids).shape == (BATCH, LENGTH, 3)
-    model.compile("sgd", loss="mse")
+    own = optimizer if optimizer == "sgd" else CausalLM.make_optimizer(optimizer)
+    model.compile(own, loss="mse")
     model.fit(ids, np.zeros((BATCH, LENGTH, 3)), batch_size=BATCH, verbose=0)
 
 

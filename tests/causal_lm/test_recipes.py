@@ -94,3 +94,13 @@ def test_a_recipe_that_fit_cannot_follow_is_refused_by_field(changes):
     (name,) = changes
     with pytest.raises(UserError, match=f"`fit` does not support {name}.*: use `txl train`"):
         ConfigOptimizer(TrainConfig(**changes))
+
+
+def test_biases_of_other_layers_do_not_decay():
+    recipe = dataclasses.replace(RECIPE, optimizer="adamw", warmup_steps=1)
+    optimizer = ConfigOptimizer(recipe)
+    bias, kernel = keras.Variable(np.ones(3)), keras.Variable(np.ones((3, 2)))
+    for _ in range(3):
+        optimizer.apply([np.zeros(3), np.zeros((3, 2))], [bias, kernel])
+    assert (bias.numpy() == 1).all()
+    assert (kernel.numpy() < 1).all()

@@ -223,3 +223,5 @@ def test_numbers_of_numpy_become_those_of_python():
     temperature = EvalConfig(temperature=np.float32(1.08)).temperature
     assert (type(n_lanes), n_lanes) == (int, 3)
     assert (type(temperature), temperature) == (float, pytest.approx(1.08))
+    cutoffs = ModelConfig(n_token=23, cutoffs=tuple(np.array([5, 11]))).cutoffs
+    assert json.dumps(cutoffs) == "[5, 11]"

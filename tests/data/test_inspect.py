@@ -80,3 +80,13 @@ def test_bytes_are_shown_as_bytes(tmp_path, capsys):
     assert prepare.main(["make_tfrecords.py", *flags]) == 0
     _, text, _ = run(capsys, tmp_path / "records")
     assert r"symbols: b'\x00' b'\x01' " in text
+
+
+def test_lines_of_wide_characters_are_shown_whole(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("é" * 400, encoding="utf-8")
+    flags = ["--dataset=text", f"--train={tmp_path}/a.txt", f"--data_dir={tmp_path}/records"]
+    assert prepare.main(["make_tfrecords.py", *flags]) == 0
+    capsys.readouterr()
+    _, text, _ = run(capsys, tmp_path / "records", "--lines=3")
+    line = f"  {'é' * 94}\n"
+    assert f"train begins:\n{3 * line}\n" in text

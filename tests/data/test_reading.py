@@ -75,6 +75,12 @@ def test_a_missing_shard_is_named(folder):
         open_records(folder)
 
 
+@pytest.mark.parametrize("name", ["n_bytes", "n_documents", "n_tokens", "split"])
+def test_a_split_that_does_not_exist_is_named_with_a_similar_one(folder, name):
+    with pytest.raises(RecordError, match=r"no split 'trian'; .* Did you mean train\?"):
+        getattr(open_records(folder), name)("trian")
+
+
 @pytest.mark.parametrize(("kept", "record"), [(0, 0), (2 * RECORD_BYTES + 5, 2)])
 def test_a_truncated_shard_is_named_with_the_first_record_cut(folder, kept, record):
     path = find_shard(folder, 2)

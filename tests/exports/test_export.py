@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from tables import slow_after
 import txl_tf.programs.export
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
+from txl_tf.exports.description import describe_model
 from txl_tf.exports.saved_model_scorer import SavedModelScorer
-from txl_tf.models.cached_model import CachedModel
+from txl_tf.models.cached_model import CachedModel, make_cached
 from txl_tf.scoring.text_chunks import TextChunk, TextName
 
 TEXTS = ["the cat sat on the mat\na cat", "", "the", "a cat sat\n" * 9, "the mat"]
@@ -291,6 +293,15 @@ def test_the_folder_says_what_it_holds(masked):
     for name in masked.names:
         assert f"| `{name}` |" in card
     assert "\nimport tensorflow_text" in card
+
+
+def test_the_package_for_tpus_is_named_in_place_of_the_usual_one(monkeypatch):
+    names = ("tensorflow-tpu", "keras", "tensorflow-text")
+    found = [SimpleNamespace(name=name, version="2.20.0") for name in names]
+    monkeypatch.setattr("txl_tf.exports.description.distributions", lambda: found)
+    lm = make_model(7)
+    versions = describe_model(lm, make_cached(lm.model, lm.evaluation))["versions"]
+    assert set(versions) == {"txl_tf", *names}
 
 
 def test_a_saved_model_of_another_format_version_is_refused(tmp_path):

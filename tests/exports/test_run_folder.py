@@ -1,10 +1,13 @@
 """Models saved as folders of safetensors."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from small_language_model import WORDS, make_model
 
 import txl_tf
+from txl_tf.config import EvalConfig
 from txl_tf.errors import UserError
 from txl_tf.programs import score
 
@@ -33,3 +36,10 @@ def test_other_dtypes_of_safetensors_are_refused(lm, tmp_path):
     with pytest.raises(UserError, match="must be 'float32' or 'float16'"):
         lm.save(tmp_path / "run", safetensors="int8")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_model_without_a_memory_is_saved_with_settings_that_it_supports(tmp_path):
+    config = dataclasses.replace(make_model(7).config, encoding="sinusoid")
+    model = txl_tf.TransformerXL(config, seed=0)
+    txl_tf.LanguageModel(model, WORDS, EvalConfig(64, 0)).save(tmp_path / "run")
+    assert txl_tf.load(tmp_path / "run").training.mem_len == 0

@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from small_language_model import WORDS, make_model
 
 from txl_tf import LanguageModel
@@ -13,6 +14,7 @@ from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.session import Session, decode_added
+from txl_tf.generation.token_loop import TokenLoop
 from txl_tf.models.cached_model import CachedModel
 
 MEM_LEN = 11
@@ -42,6 +44,16 @@ def test_the_ids_are_those_of_prompt_and_text():
     session.draw(13)
     assert WORDS.decode(session.ids[0]) == "the cat" + session.added[0]
     np.testing.assert_array_equal(session.ids[1], [1, *session.added[1]])
+
+
+@pytest.mark.parametrize(("part", "name"), [(CachedModel, "read"), (TokenLoop, "run")])
+def test_full_memory_is_explained(part, name, monkeypatch):
+    def fail(*_, **__):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    monkeypatch.setattr(part, name, fail)
+    with pytest.raises(UserError, match="too little memory to generate: try fewer texts"):
+        make_model(7, vocabulary=WORDS, mem_len=MEM_LEN).start(["the cat"]).draw(3)
 
 
 def test_speeds_leave_the_first_call_out(monkeypatch):

@@ -1,5 +1,6 @@
 """The commands that the pages show: programs of txl_tf, and their arguments."""
 
+import json
 import re
 import shlex
 
@@ -21,12 +22,20 @@ _ENDS = ("<", ">", "|", "&&", ";")  # of a command in a line of a shell
 def list_commands():
     """Returns program and arguments of each command, by the page that shows it and its text."""
     found = {}
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
-        for text in _list_code(path.read_text(encoding="utf-8")):
+    notebooks = sorted((ROOT / "examples").glob("*.ipynb"))
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *notebooks):
+        page = path.read_text(encoding="utf-8")
+        for text in _list_code(_read_notes(page) if path in notebooks else page):
             command = _read_command(text)
             if command and command not in found.values():
                 found[f"{path.name}: {' '.join(text.split())}"] = command
     return found
+
+
+def _read_notes(notebook):
+    """Returns the text between the cells of code."""
+    cells = json.loads(notebook)["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
 
 
 def _list_code(page):

@@ -1,12 +1,16 @@
 import numpy as np
 import pytest
 
+from txl_tf.lab.attention_lengths import AttentionLengths
+from txl_tf.lab.context_report import ContextReport
 from txl_tf.lab.effective_length import (
+    ContextCurve,
     Length,
     compare_models,
     find_effective_length,
     summarize_losses,
 )
+from txl_tf.scoring.metrics import Score
 
 LENGTHS = [5, 10, 15, 20]
 
@@ -78,3 +82,11 @@ def test_contexts_differ_by_less_than_targets():
     assert curve.excess[0] == pytest.approx(np.exp(2.0) - np.exp(1.4), rel=1e-5)
     in_bits = summarize_losses(make_losses(2.0, 1.5, 1.4, 1.4), as_perplexity=False)
     np.testing.assert_allclose(in_bits.means, np.log2(curve.means), rtol=1e-5)
+
+
+def test_the_best_loss_is_the_lowest_even_if_a_shorter_length_reaches_its_perplexity():
+    scores = [Score(nats, 1, "byte") for nats in (0.744, 0.742, 0.7415)]
+    report = ContextReport({}, "bpc", [1], {"run": ContextCurve(*np.zeros((3, 1)))}, {}, [], {})
+    report.add_attention_lengths("run", AttentionLengths([64, 128, 256], scores, 128))
+    row = list(report.format_attention_lengths())[1].split()
+    assert row == ["run", "1.0705", "at", "128", "1.0698", "64"]

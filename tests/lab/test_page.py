@@ -208,9 +208,15 @@ def test_every_token_is_shown_in_the_color_of_its_surprisal(words, tmp_path):
 def test_bytes_show_characters_and_marks():
     text = "é\t\n".encode() + b"\xff\x00 " + "\U0001f600".encode()
     shown = [text for text, _ in show_tokens(BYTES, BYTES.encode(text))]
-    assert shown == ["é", "·", "⇥\t", "↵\n", "\\xff", "\x00", " ", "\U0001f600", "·", "·", "·"]
+    assert shown == ["é", "", "⇥\t", "↵\n", "\\xff", "\x00", " ", "\U0001f600", "", "", ""]
     names = [name_symbol(BYTES, token) for token in (10, 32, 0xC3, 65)]
     assert names == ["\\n", "␣", "\\xc3", "A"]
+
+
+def test_a_middle_dot_is_a_character_of_its_own(of_bytes, tmp_path):
+    found = write(of_bytes, tmp_path, "a\u00b7\u00e9")
+    assert found.tokens == ["a", "\u00b7", "\u00b7", "\u00e9", "\u00b7"]
+    assert ["more" in each.split() for each in found.classes] == [False, False, True, False, True]
 
 
 def test_characters_words_and_ids_are_shown():
@@ -227,7 +233,7 @@ def test_subwords_show_their_spaces_and_bytes():
     vocabulary = Vocabulary.learn("subword", ["a cat sat on a mat\n" * 9], max_symbols=275)
     ids = vocabulary.encode("a cat é\n")
     shown = [text for text, _ in show_tokens(vocabulary, ids)]
-    assert "".join(shown) == "a cat é·↵\n"
+    assert "".join(shown) == "a cat é↵\n"
     names = [name_symbol(vocabulary, token) for token in ids.tolist()]
     assert "".join(names) == r"a␣cat␣\xc3\xa9\n"
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import txl_tf
-from txl_tf.data import open_records
+from txl_tf.data import open_records, read_ids, write_records
 from txl_tf.lab.text_attention import read_attention
 from txl_tf.programs import attention
 
@@ -61,6 +61,15 @@ def test_by_default_heads_look_farthest_and_files_are_in_the_run(run, tmp_path):
     assert record["stretch"]["heads"] == [row["head"] for row in widest]
     assert record["stretch"]["length"] == 40
     assert record["targets"] == 148
+
+
+def test_the_data_set_is_that_of_the_records(run, tmp_path):
+    own = open_records(run / "records")
+    splits = {"valid": [read_ids(run / "records", "valid")]}
+    write_records(tmp_path / "data", dataset="tiny", vocabulary=own.vocabulary, splits=splits)
+    assert call("--run", run, f"--data_dir={tmp_path / 'data'}", f"--out={tmp_path / 'out'}") == 0
+    record = json.loads((tmp_path / "out" / "attention.json").read_text())
+    assert record["dataset"] == "tiny"
 
 
 def test_the_span_can_be_changed(run, tmp_path):

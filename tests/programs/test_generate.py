@@ -119,7 +119,7 @@ def test_a_file_can_be_the_prompt_which_need_not_be_printed(run, lm, tmp_path, c
 @pytest.mark.slow
 def test_typed_lines_continue_one_text(run, lm, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("so it\nB\n is\n\n"))
-    assert call(run, "--interactive", *FIXED) == 0
+    assert call(run, "--interactive", "--json=false", "--samples=1", *FIXED) == 0
     first = generate_fixed(lm, "so it")
     second = generate_fixed(lm, f"so it{first} is")
     third = generate_fixed(lm, f"so it{first} is{second}")

@@ -49,6 +49,21 @@ def test_splits_have_the_ids_that_the_release_encoded(name, tmp_path):
             np.testing.assert_array_equal(found, ids[split][:count])
 
 
+def test_the_folder_of_the_records_may_be_the_current_one(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(source / "tfrecords")
+    convert_records(".", str(tmp_path / "new"))
+    assert open_records(tmp_path / "new").dataset == "text8"
+
+
+def test_a_name_that_contradicts_the_vocabulary_is_dropped(tmp_path):
+    """The script of the release for WikiText-103 says "enwik8"."""
+    source = copy_release("wt103", tmp_path / "wt103")
+    listing = source / "corpus-info.json"
+    listing.write_text(json.dumps({**json.loads(listing.read_text()), "dataset": "enwik8"}))
+    convert_records(source, str(tmp_path / "new"))
+    assert open_records(tmp_path / "new").dataset == "unknown"
+
+
 def test_files_follow_each_other(tmp_path):
     source = copy_release("lm1b", tmp_path / "lm1b")
     convert_records(source, str(tmp_path / "new"))

@@ -5,11 +5,14 @@ import os
 
 import pytest
 
+from txl_tf.config import EvalConfig
 from txl_tf.config.training import RunOptions
 from txl_tf.errors import UserError
 from txl_tf.runs.checkpoint import load_choice
 from txl_tf.runs.checkpoint_choice import find_checkpoint
 from txl_tf.training.log import Validation
+
+NO_LANES = {"lanes": None, "evaluation": EvalConfig()}
 
 
 @pytest.fixture
@@ -97,7 +100,7 @@ def test_losses_of_another_split_are_not_compared(run):
     assert find_checkpoint(str(run), "best") == str(run / "checkpoints/ckpt-11")
     for split, step in (("valid", 7), ("test", 11)):
         options = RunOptions(eval_split=split)
-        assert Validation(str(run), options, first_step=11, lanes=None).best_step == step
+        assert Validation(str(run), options, first_step=11, **NO_LANES).best_step == step
 
 
 def test_evaluations_of_another_layout_are_told_in_one_line(run):
@@ -106,7 +109,7 @@ def test_evaluations_of_another_layout_are_told_in_one_line(run):
     with pytest.raises(UserError, match=message):
         find_checkpoint(str(run))
     with pytest.raises(UserError, match=message):
-        Validation(str(run), RunOptions(), first_step=3, lanes=None)
+        Validation(str(run), RunOptions(), first_step=3, **NO_LANES)
 
 
 def test_a_loss_that_is_no_number_is_not_the_best(tmp_path):
@@ -116,7 +119,11 @@ def test_a_loss_that_is_no_number_is_not_the_best(tmp_path):
     write_losses(tmp_path, {3: float("nan"), 7: 2.9, 11: 2.3})
     assert find_checkpoint(str(tmp_path), "best") == f"{tmp_path}/checkpoints/ckpt-11"
     validation = Validation(
-        str(tmp_path), RunOptions(patience=2, eval_every=4), first_step=11, lanes=None
+        str(tmp_path),
+        RunOptions(patience=2, eval_every=4),
+        first_step=11,
+        lanes=None,
+        evaluation=EvalConfig(),
     )
     assert validation.best_step == 11
     assert not validation.is_over

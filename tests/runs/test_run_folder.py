@@ -146,7 +146,7 @@ def test_a_run_may_know_ids_alone(tmp_path):
     assert set(before) == {"config.json", "run.json"}
     assert read_run_vocabulary(str(tmp_path / "run")) is None
     check_run_folder(str(tmp_path / "run"), CONFIG, None)
-    with pytest.raises(UserError, match=r"on records with no vocabulary\. Pass the run"):
+    with pytest.raises(UserError, match=r"without a vocabulary, which cannot continue on records"):
         check_run_folder(str(tmp_path / "run"), CONFIG, VOCABULARY)
     assert read_files(tmp_path / "run") == before
 

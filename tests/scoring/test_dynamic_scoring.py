@@ -140,3 +140,24 @@ def test_dynamic_evaluation_refuses_runs_that_it_cannot_adapt(run):
     lm.evaluation = dataclasses.replace(lm.evaluation, temperature=1.1)
     with pytest.raises(UserError, match="`temperature` must be 1"):
         lm.score(make_texts(), dynamic=SGD)
+
+
+def test_frozen_weights_learn_from_the_text_too():
+    (expected,) = make_lm().score(make_texts()[7:8], dynamic=SGD, jit="none")
+    lm = make_lm()
+    lm.model.trainable = False
+    (found,) = lm.score(make_texts()[7:8], dynamic=SGD, jit="none")
+    np.testing.assert_array_equal(found.nats, expected.nats)
+
+
+@pytest.mark.slow
+def test_statistics_are_those_of_the_current_weights(run):
+    lm, texts = load(run), make_texts()[7:8]
+    options = {"dynamic": DynamicConfig("rms", 0.01, 0.1, 1e-3, 5), "jit": "none"}
+    lm.score(texts, **options)
+    for weight in lm.model.trainable_variables:
+        weight.assign(weight / 3)
+    (found,) = lm.score(texts, **options)
+    new = LanguageModel(lm.model, lm.vocabulary, lm.evaluation, str(run / "records"))
+    (expected,) = new.score(texts, **options)
+    np.testing.assert_array_equal(found.nats, expected.nats)

@@ -1,5 +1,6 @@
 """What happens between the steps of a run: saving, evaluating, stopping, going on."""
 
+import dataclasses
 import json
 import os
 import re
@@ -7,14 +8,18 @@ import signal
 
 import numpy as np
 import pytest
-from small_runs import read_log_steps, train
+import tensorflow as tf
+from small_runs import CONFIG, read_log_steps, train
 from tables import slow_after
 
+from txl_tf.config.training import RunOptions
 from txl_tf.errors import StoppedError, UserError
+from txl_tf.models.compilation import explain_full_memory
 from txl_tf.runs.checkpoint_choice import list_checkpoints
 from txl_tf.scoring.metrics import Score
-from txl_tf.training import loop
+from txl_tf.training import job, loop
 from txl_tf.training.trainer import Trainer
+from txl_tf.training.workers import Workers
 
 
 def list_steps(model_dir):
@@ -113,6 +118,49 @@ def test_the_best_step_is_saved_out_of_turn_and_kept(scores, one_replica, record
     scores += [5.0, 2.0, 3.0, 4.0]
     train(one_replica, records, tmp_path / "run", eval_every=2, keep_checkpoints=1, save_steps=5)
     assert list_steps(tmp_path / "run") == [4, 7]
+
+
+def test_an_evaluation_that_fails_loses_no_step(one_replica, records, tmp_path, monkeypatch):
+    with monkeypatch.context() as failing:
+        failing.setattr("txl_tf.scoring.evaluator.Evaluator.score_lanes", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            train(one_replica, records, tmp_path / "run", eval_every=5, save_steps=7)
+    assert list_steps(tmp_path / "run") == [5]
+    train(one_replica, records, tmp_path / "run", eval_every=5, save_steps=7)
+    assert list_steps(tmp_path / "run")[-1] == 7
+
+
+@pytest.mark.slow
+def test_evaluations_with_other_settings_than_before_are_named(
+    one_replica, records, tmp_path, capsys
+):
+    n = CONFIG.evaluation.mem_len
+    longer = dataclasses.replace(CONFIG.evaluation, mem_len=n + 1)
+    other = dataclasses.replace(CONFIG, evaluation=longer)
+    for config, options in (
+        (CONFIG, {"stop_step": 2}),  # evaluates nothing
+        (other, {"eval_every": 2, "stop_step": 4}),
+        (other, {"eval_every": 2, "stop_step": 6}),
+    ):
+        with pytest.raises(StoppedError):
+            train(one_replica, records, tmp_path / "run", config, **options)
+    assert "other settings" not in capsys.readouterr().err
+    train(one_replica, records, tmp_path / "run", eval_every=2)
+    assert f"mem_len is {n + 1} there and {n} here" in capsys.readouterr().err
+
+
+def test_a_sample_that_does_not_fit_into_memory_ends_nothing(
+    one_replica, records, tmp_path, capsys
+):
+    def sample():
+        with explain_full_memory("to generate"):
+            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    options = RunOptions(iterations=2, save_steps=3, eval_every=3)
+    run = job.TrainJob(str(tmp_path / "run"), records, CONFIG, options)
+    job.train(run, Workers(one_replica), make_sampler=lambda model: sample)
+    assert list_steps(tmp_path / "run")[-1] == 7
+    assert "No sample: the device has too little memory to generate" in capsys.readouterr().out
 
 
 def test_training_ends_for_good_when_its_patience_is_over(

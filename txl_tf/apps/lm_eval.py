@@ -18,6 +18,8 @@ from txl_tf.scoring.scorer import SCORING_BATCH_SIZE
 
 _MODEL_ARGS = ("run", "checkpoint", "batch_size", "prefix")
 MAX_NEW_TOKENS = 256  # the default of the harness for its own models
+# The names that tasks have for it; the first one given counts.
+_LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 
 
 @register_model("txl_tf")
@@ -151,7 +153,10 @@ def read_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """Converts the settings of a request to the arguments of `TxlLM._generate`."""
     rest = dict(settings)
     until = rest.pop("until", None) or []
-    max_new_tokens = int(rest.pop("max_gen_toks", MAX_NEW_TOKENS))
+    lengths = [rest.pop(name, None) for name in _LENGTHS]
+    max_new_tokens = int(next((n for n in lengths if n is not None), MAX_NEW_TOKENS))
+    if rest.get("num_beams") == 1:  # no beam search
+        del rest["num_beams"]
     temperature = float(rest.pop("temperature", 1.0 if rest.get("do_sample") else 0.0))
     if not rest.pop("do_sample", temperature > 0):
         temperature = 0.0

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
 from txl_tf.config.base import POSITIVE, RATE, Config, define_field, describe, document_fields
@@ -177,15 +178,15 @@ class ModelConfig(Config):
     )
 
     def __post_init__(self) -> None:
-        if isinstance(self.cutoffs, list):  # from JSON
-            object.__setattr__(self, "cutoffs", tuple(self.cutoffs))
+        has_integers = isinstance(self.cutoffs, list | tuple) and all(
+            isinstance(cutoff, Integral) and not isinstance(cutoff, bool) for cutoff in self.cutoffs
+        )
+        if has_integers:  # JSON holds lists, and no integers of NumPy
+            object.__setattr__(self, "cutoffs", tuple(map(int, self.cutoffs)))
         self._check_fields()
         self._check(self.d_model % 2 == 0, "`d_model` must be divisible by 2")
-        is_integers = isinstance(self.cutoffs, tuple) and all(
-            type(cutoff) is int for cutoff in self.cutoffs
-        )
         self._check(
-            is_integers and all(low < high for low, high in self.bins),
+            has_integers and all(low < high for low, high in self.bins),
             "`cutoffs` must be ascending ids between 0 and `n_token`",
         )
         self._check(

@@ -1,6 +1,6 @@
 """The description of a model that every export stores."""
 
-from importlib.metadata import version
+from importlib.metadata import distributions
 from typing import Any
 
 from txl_tf.models.cached_model import CachedModel
@@ -15,10 +15,11 @@ LanguageModel = Any  # `txl_tf.LanguageModel`, which imports this folder
 def describe_model(lm: LanguageModel, cached: CachedModel) -> dict[str, Any]:
     """Returns a description of a model and of how it reads, for JSON."""
     model, vocabulary = cached.model, lm.vocabulary
-    packages = ("tensorflow", "keras", "tensorflow-text")
+    names = ("tensorflow", "tensorflow-tpu", "keras", "tensorflow-text")  # one of the first two
+    packages = {found.name: found.version for found in distributions() if found.name in names}
     return {
         "format_version": FORMAT_VERSION,
-        "versions": {"txl_tf": __version__, **{name: version(name) for name in packages}},
+        "versions": {"txl_tf": __version__, **packages},
         "dataset": lm.dataset,
         "step": lm.step,
         "model": model.config.to_json(),

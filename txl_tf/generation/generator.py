@@ -11,9 +11,10 @@ import tensorflow as tf
 from txl_tf.generation.sampling import UNIFORMS_PER_BLOCK, Sampler
 from txl_tf.generation.token_loop import LoopState, TokenLoop, take_positions
 from txl_tf.models.cached_model import CachedModel, CachedState
-from txl_tf.models.compilation import Recent
+from txl_tf.models.compilation import Recent, explain_full_memory
 
 TOKENS_PER_CALL = UNIFORMS_PER_BLOCK  # does not affect which tokens are drawn
+_ADVICE = "to generate: try fewer texts at once, or a smaller mem_len"
 _MOST_LOOPS = 64  # compiled loops that are kept; the server allows as many programs
 # Draws up to C tokens of B texts, given random numbers (C, B) and a count; see `TokenLoop.run`.
 Draw = Callable[[LoopState, tf.Tensor, tf.Tensor], tuple[tf.Tensor, LoopState]]
@@ -64,13 +65,15 @@ class Generator:
         by_bins = bool(self.cached.model.config.cutoffs) and sampler.draws_by_bins
         run = functools.partial(self.loop.run, sampler=sampler, by_bins=by_bins)
         draw = self._loops.get_or_make((sampler.constants, by_bins), lambda: self._compile(run))
-        return functools.partial(
+        draw_tokens = functools.partial(
             draw,
             tensors=sampler.tensors,
             is_allowed=tf.constant(is_allowed),
             is_stop=tf.constant(is_stop),
         )
+        return explain_full_memory(_ADVICE)(draw_tokens)
 
+    @explain_full_memory(_ADVICE)
     def read(self, texts: Sequence[np.ndarray], state: CachedState | None = None) -> CachedState:
         """Reads texts, (n,) int32 each, in segments, and returns the state after them.
 

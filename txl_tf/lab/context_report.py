@@ -52,7 +52,7 @@ class ContextReport(NamedTuple):
         for name, (found, losses) in self.attention.items():
             values = dict(zip(found.lengths, losses, strict=True))
             initial = f"{values[found.initial]:,.4f} at {found.initial:,}"
-            cells = [initial, f"{values[found.best]:,.4f}", f"{found.best:,}"]
+            cells = [initial, f"{min(losses):,.4f}", f"{found.best:,}"]
             yield self._format_row(name, cells)
 
     def _format_row(self, label: str, cells: Sequence[str]) -> str:

@@ -10,15 +10,15 @@ from txl_tf.scoring.text_report import show_symbol
 # Control characters are replaced by their Unicode pictures, or by U+FFFD if they have none.
 _UNSHOWN = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 _UNSHOWN |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
-CONTINUED = "\u00b7"  # stands for a token that only continues a character
 
 
 def show_tokens(vocabulary: Vocabulary | None, ids: np.ndarray) -> list[tuple[str, str]]:
     r"""Returns each token of a text, (n,) int32, as it is shown, and the space that follows it.
 
     The space is white space that is not part of the token. Line breaks and tabs are marked. A
-    character of several tokens, such as its UTF-8 bytes, is shown at the first of them. A byte that
-    is not UTF-8 is shown as an escape, such as "\xc8". Without a vocabulary, the ids are shown.
+    character of several tokens, such as its UTF-8 bytes, is shown at the first of them; the others
+    are empty. A byte that is not UTF-8 is shown as an escape, such as "\xc8". Without a vocabulary,
+    the ids are shown.
     """
     if vocabulary is None:
         return [(str(token), " ") for token in ids.tolist()]
@@ -33,7 +33,7 @@ def show_tokens(vocabulary: Vocabulary | None, ids: np.ndarray) -> list[tuple[st
     texts = [""] * len(pieces)
     for offset, character in _split_characters(b"".join(pieces)):
         texts[owner[offset]] += character
-    return [(_mark(text) or CONTINUED, "") for text in texts]
+    return [(_mark(text), "") for text in texts]
 
 
 def name_symbol(vocabulary: Vocabulary | None, token: int) -> str:

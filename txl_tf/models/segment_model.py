@@ -6,7 +6,8 @@ import keras
 from keras import ops
 
 from txl_tf.config import ModelConfig
-from txl_tf.errors import UserError
+from txl_tf.config.training import MAX_SEED
+from txl_tf.errors import UserError, check_integer
 from txl_tf.layers import AdaptiveEmbedding, AdaptiveSoftmax, Dropout, DropoutSeeds, WordDropout
 from txl_tf.layers.memory import clear_rows
 
@@ -50,7 +51,8 @@ class SegmentModel(keras.Model):
         super().__init__(**kwargs)
         self.config = check_config(config)
         self.remat = remat
-        self.seed = random.randrange(2**31) if seed is None else seed
+        seed = random.randrange(2**31) if seed is None else seed
+        self.seed = check_integer("seed", seed, 0, MAX_SEED)
         self.seed_generator = DropoutSeeds(self.seed, name=SEED_STATE)
         # One stream for all weights: streams with the same seed would repeat the same values.
         seeds = keras.random.SeedGenerator(self.seed)

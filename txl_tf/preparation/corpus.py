@@ -3,6 +3,7 @@
 A corpus knows its files: `Corpus.locate` finds each of them once, as sources of the splits.
 """
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -178,7 +179,7 @@ class PublicSet(Corpus):
             raise UserError(
                 f"`{raw_dir}` holds a corpus of the 2019 release, cache.pkl, and no texts. Convert "
                 "its splits to records with: txl import_release "
-                f"--source {shlex.quote(str(raw_dir.parent))} --out MODEL_DIR"
+                f"--source {shlex.quote(os.path.normpath(raw_dir / '..'))} --out MODEL_DIR"
             )
         for published in self.published:
             path = fetch(published, raw_dir)

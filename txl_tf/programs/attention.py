@@ -105,7 +105,7 @@ def show_attention(options: flags.FlagValues) -> None:
     stretch = read_stretch(lm, split, heads, start=start, length=options.length)
     settings = {
         "run": options.run,
-        "dataset": lm.dataset,
+        "dataset": records.dataset,
         "split": options.split,
         "checkpoint": lm.checkpoint,
         "step": lm.step,

@@ -141,7 +141,7 @@ def generate_text(options: flags.FlagValues) -> None:
 def _check_interactive(options: flags.FlagValues) -> None:
     """Checks that no other prompt flag is given with --interactive."""
     others = ("prompt", "prompt_file", "json", "no_prompt", "samples", "tokenize_wikitext")
-    given = [name for name in others if options[name].present]
+    given = [name for name in others if options[name].value != options[name].default]
     if options.interactive and given:
         raise flags.Error(f"--{given[0]} cannot be used with --interactive")
 

@@ -154,7 +154,8 @@ def format_table(rows: list[dict[str, str]]) -> Iterator[str]:
 
 def decode_lines(records: Records, split: Split, n_lines: int) -> list[str]:
     """Returns the first `n_lines` lines of a split as text; long lines are wrapped."""
-    ids = split.read(0, min(len(split), n_lines * _WIDTH))
+    # At level "byte", a character has up to 4 tokens.
+    ids = split.read(0, min(len(split), 4 * n_lines * _WIDTH))
     text = records.vocabulary.decode(ids)
     lines = itertools.chain.from_iterable(
         textwrap.wrap(line, _WIDTH - 2, drop_whitespace=False) or [""] for line in text.split("\n")

@@ -80,9 +80,8 @@ def read_corpus(path: str | os.PathLike[str], dataset: str | None = None) -> Cor
         top = read_pickle_file(os.fspath(path), _NAMES)
         attributes = _read_attributes(top, _Corpus)
         vocabulary, dataset = _read_vocabulary(top, dataset)
-        kind = (vocabulary.level, vocabulary.line_end)
         return Corpus(
-            dataset if _KINDS.get(dataset or "", kind) == kind else None,
+            check_name(dataset, vocabulary),
             vocabulary,
             read_cutoffs(attributes.get("cutoffs", []), len(vocabulary)),
             _read_splits(attributes, len(vocabulary)),
@@ -104,6 +103,12 @@ def load_vocabulary(path: str | os.PathLike[str], dataset: str | None = None) ->
     """
     with explain_errors(f"`{path}` cannot be read", UserError, OSError):
         return _read_vocabulary(read_pickle_file(os.fspath(path), _NAMES), dataset)[0]
+
+
+def check_name(dataset: str | None, vocabulary: Vocabulary) -> str | None:
+    """Returns the name of a data set; `None` if it contradicts the vocabulary."""
+    kind = (vocabulary.level, vocabulary.line_end)
+    return dataset if _KINDS.get(dataset or "", kind) == kind else None
 
 
 def _read_vocabulary(top: Any, dataset: str | None) -> tuple[Vocabulary, str | None]:

@@ -26,7 +26,7 @@ from txl_tf.data.records.format import RecordError, RecordsInfo
 from txl_tf.data.records.writing import check_replaceable, write_records
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.preparation.corpora import SPLITS
-from txl_tf.release.corpus import load_vocabulary, read_cutoffs
+from txl_tf.release.corpus import check_name, load_vocabulary, read_cutoffs
 
 _INFO_NAME = re.compile(r"record_info-([^\W\d]\w*)\.bsz-(\d+)\.tlen-(\d+)(?:\.core-(\d+))?\.json")
 _CORPUS_INFO, _CACHE = "corpus-info.json", "cache.pkl"
@@ -77,7 +77,7 @@ def convert_records(
     chosen = {split: _choose(split, found) for split, found in listings.items()}
     return write_records(
         data_dir,
-        dataset=dataset,
+        dataset=check_name(dataset, vocabulary) or "unknown",
         vocabulary=vocabulary,
         splits={split: _read_split(chosen[split], len(vocabulary)) for split in chosen},
         cutoffs=cutoffs,
@@ -99,7 +99,8 @@ def _find_listings(folder: Path) -> dict[str, list[Listing]]:
 
 
 def _find_file(folder: Path, name: str) -> Path:
-    for path in (folder / name, folder.parent / name):
+    parent = os.path.normpath(folder / "..")  # Path(".").parent is itself
+    for path in (folder / name, Path(parent, name)):
         if path.is_file():
             return path
     raise RecordError(f"`{folder}` and its parent have no {name}, which its records need")

@@ -283,12 +283,18 @@ def update_training(model_dir: str, training: TrainConfig) -> None:
 def check_vocabulary(model_dir: str, vocabulary: Vocabulary) -> None:
     """Checks that a run has a given vocabulary."""
     found = read_run_vocabulary(model_dir)
-    if found != vocabulary:
-        remedy = "" if found is None else f". {name_preparation(model_dir, found)}"
+    if found == vocabulary:
+        return
+    if found is None:
         raise UserError(
-            f"`{model_dir}` holds a run on records with {'no' if found is None else 'another'} "
-            f"vocabulary. Pass the run's own --data_dir, or another run{remedy}"
+            f"`{model_dir}` holds a run without a vocabulary, which cannot continue on records: "
+            "import it from a source with its data, or start a new run from one of its checkpoints "
+            "with --warm_start_path"
         )
+    raise UserError(
+        f"`{model_dir}` holds a run on records with another vocabulary. Pass the run's own "
+        f"--data_dir, or another run. {name_preparation(model_dir, found)}"
+    )
 
 
 def name_preparation(folder: str, vocabulary: Vocabulary) -> str:

@@ -72,5 +72,6 @@ def explain_hub(address: str) -> Iterator[None]:
         ) from error
     except errors.RevisionNotFoundError as error:
         raise UserError(f"`{address}`: there is no such revision") from error
-    except (errors.HfHubHTTPError, errors.HFValidationError, OSError, ValueError) as error:
+    # `HTTPError` covers a Hub that cannot be reached, too: that of httpx2 is no `OSError`.
+    except (errors.HTTPError, errors.HFValidationError, OSError, ValueError) as error:
         raise UserError(f"`{address}`: {explain(error)}") from error

@@ -50,7 +50,11 @@ class AdaptingReader:
         self._source = model
         self._span = span
         self._mask_empty_memory = mask_empty_memory
-        self._roots: list[Any] = [None] * len(model.trainable_variables)
+        # The weights of the given model may be frozen; those of its copy are not.
+        pairs = zip(self.model.weights, model.weights, strict=True)
+        sources = {id(weight): source for weight, source in pairs}
+        self._starts = [sources[id(weight)] for weight in self.model.trainable_variables]
+        self._roots: list[Any] = [None] * len(self._starts)
         if roots is not None:
             self._roots = [tf.constant(root) for root in roots]
             self._mean_root = compute_mean_root(roots)
@@ -92,7 +96,7 @@ class AdaptingReader:
         nats, gradients, memory = self._score(segment, memory)
         for weight, source, gradient, root in zip(
             self.model.trainable_variables,
-            self._source.trainable_variables,
+            self._starts,
             gradients,
             self._roots,
             strict=True,

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import signal
+import sys
 import zlib
 from collections.abc import Callable
 
@@ -182,7 +183,19 @@ def train(
         _remember_records(job, first_step)
         level = records.vocabulary.level
         log = TrainingLog(model_dir, config, options, first_step=first_step, level=level)
-        validation = Validation(model_dir, options, first_step=first_step, lanes=held_out)
+        validation = Validation(
+            model_dir,
+            options,
+            first_step=first_step,
+            lanes=held_out,
+            evaluation=config.evaluation,
+        )
+        if differences := validation.compare_settings():
+            print(
+                "warning: earlier evaluations had other settings, and the best checkpoint is "
+                f"chosen by the losses of all: {'; '.join(differences)}",
+                file=sys.stderr,
+            )
     (is_over,) = workers.broadcast([validation is not None and validation.is_over])
     if is_over:
         print(
@@ -378,6 +391,6 @@ def _generate(sample: Callable[[], str]) -> str | None:
     """Returns a sample, or `None` if the device fails, so that training continues."""
     try:
         return sample()
-    except tf.errors.OpError as error:
+    except (tf.errors.OpError, UserError) as error:  # the latter if its memory is full
         print(f"No sample: {explain(error)}")
         return None

@@ -13,7 +13,8 @@ from typing import Any
 import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
-from txl_tf.config import TrainConfig
+from txl_tf.config import EvalConfig, TrainConfig
+from txl_tf.config.base import list_differences
 from txl_tf.config.training import RunOptions
 from txl_tf.data.files import access_path, append_json_line, drop_lines_after
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
@@ -171,7 +172,13 @@ class Validation:
     """
 
     def __init__(
-        self, model_dir: str, options: RunOptions, *, first_step: int, lanes: EvaluationLanes | None
+        self,
+        model_dir: str,
+        options: RunOptions,
+        *,
+        first_step: int,
+        lanes: EvaluationLanes | None,
+        evaluation: EvalConfig,
     ):
         self._model_dir = model_dir
         self._path = os.path.join(model_dir, VALIDATION_NAME)
@@ -180,17 +187,26 @@ class Validation:
         self._lanes = lanes
         kept = drop_lines_after(self._path, first_step)
         self._losses = list_losses(self._path, kept, self._split)
+        self._settings = evaluation.to_json()
+        before = [line.get("evaluation") for line in kept if line["split"] == self._split]
+        self._settings_before = before[-1] if before else None
 
     def add(self, step: int, score: Score) -> str:
         """Adds a score and returns a line of text about it."""
         assert self._lanes is not None
         record = {"step": step, "split": self._split, **score.to_json()}
         counting = {"lanes": self._lanes.n_lanes, "warm_len": self._lanes.warm_len}
-        append_json_line(self._path, record | counting)
+        append_json_line(self._path, record | counting | {"evaluation": self._settings})
         self._losses[step] = score.nats_per_token
         best = " | best" if self.best_step == step else ""
         found = f"{score.describe()} | {self._lanes.describe()}{best}"
         return f"{self._split} at step {step}: {found}"
+
+    def compare_settings(self) -> list[str]:
+        """Describes how the settings of the last evaluation so far differ from those to come."""
+        if self._lanes is None or self._settings_before is None:
+            return []
+        return list_differences(self._settings_before, self._settings)
 
     @property
     def best_step(self) -> int | None:

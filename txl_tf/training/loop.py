@@ -159,7 +159,12 @@ class TrainingLoop:
         is_best = is_over = False
         if self.validation is not None and self.log is not None:
             start = time.perf_counter()
-            score, sample = self.evaluate()
+            try:
+                score, sample = self.evaluate()
+            except Exception:
+                if self._workers.count == 1:  # others would wait for the result instead
+                    self._save(step)  # no step is lost
+                raise
             self.log.time_left.evaluation_seconds = time.perf_counter() - start
             line = self.validation.add(step, score)
             is_best, is_over = self.validation.best_step == step, self.validation.is_over

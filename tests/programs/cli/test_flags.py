@@ -43,6 +43,19 @@ def test_a_text_becomes_a_value_of_its_kind(kind, text, value):
     assert read(f"--fruit={text}", kind=kind) == value
 
 
+@pytest.mark.parametrize(
+    ("rules", "value"),
+    [
+        ({}, "/home/me/a,~/b"),
+        ({"multiple": True}, ["/home/me/a,~/b"]),
+        ({"kind": list}, ["/home/me/a", "/home/me/b"]),
+    ],
+)
+def test_a_path_may_begin_with_the_home_folder(rules, value, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert read("--fruit=~/a,~/b", is_path=True, **rules) == value
+
+
 def test_a_flag_that_may_be_given_again_holds_all_values():
     assert read("--fruit=a,b", "--fruit=c", multiple=True) == ["a,b", "c"]
 

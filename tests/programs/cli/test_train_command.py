@@ -386,3 +386,10 @@ def test_a_signal_at_the_end_of_the_training_skips_the_evaluation(records, tmp_p
     with pytest.raises(StoppedError, match="SIGTERM after the training, before the eval") as caught:
         run(options, lambda options: None)
     assert caught.value.status == 128 + signal.SIGTERM
+
+
+def test_cutoffs_of_a_file_may_be_those_of_a_large_vocabulary(tmp_path):
+    path = tmp_path / "large.toml"
+    path.write_text("[model]\ncutoffs = [60000, 1100000]\n")
+    settings = read_settings(read_flags(f"--config={path}"), ModelConfig(n_token=1_500_000))
+    assert settings.model.cutoffs == (60_000, 1_100_000)

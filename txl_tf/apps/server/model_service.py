@@ -1,5 +1,6 @@
 """The model behind the server: it scores texts, and continues texts with their memory."""
 
+import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -132,7 +133,10 @@ class ModelService:
         n_each = max(len(texts), 1) if carries else _SCORE_PIECE
         for start in range(0, len(texts), n_each):
             piece = texts[start : start + n_each]
-            scores = self.lm.score(piece, prefix=request.prefix, carry_memory=carries)
+            with warnings.catch_warnings():
+                # The answer has the number of unknown tokens; Python would keep every warning.
+                warnings.simplefilter("ignore", UserWarning)
+                scores = self.lm.score(piece, prefix=request.prefix, carry_memory=carries)
             yield [_describe_score(score, request.per_token) for score in scores]
 
 

@@ -133,8 +133,8 @@ def check_ids(x: Any, n_token: int) -> None:
         bound = x.n_token
     if lowest < 0:
         raise UserError(
-            f"ids and targets must not be negative; targets without loss need a sample weight of "
-            f"0. Received: {lowest}"
+            "ids and targets must not be negative; targets without loss need a sample weight of 0. "
+            f"Received: {lowest}"
         )
     if bound > n_token:
         raise UserError(

@@ -165,8 +165,12 @@ class Records:
         self._splits = {name: Split(data_dir, name, info) for name in info.splits}
 
     def n_documents(self, split: str) -> int:
-        """Returns the number of documents of a split; 0 if their boundaries are not known."""
-        documents = self.info.documents.get(split)
+        """Returns the number of documents of a split; 0 if their boundaries are not known.
+
+        Raises:
+            RecordError: If there is no such split.
+        """
+        documents = self.info.documents.get(self.split(split).name)
         return documents.count if documents else 0
 
     @property
@@ -178,8 +182,12 @@ class Records:
         return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sums.items()}
 
     def n_bytes(self, split: str) -> int:
-        """Returns the size of a split's shards in bytes."""
-        return sum(shard.bytes for shard in self.info.splits[split])
+        """Returns the size of a split's shards in bytes.
+
+        Raises:
+            RecordError: If there is no such split.
+        """
+        return sum(shard.bytes for shard in self.info.splits[self.split(split).name])
 
     def n_tokens(self, split: str) -> int:
         """Returns the number of tokens of a split.

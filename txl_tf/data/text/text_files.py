@@ -277,9 +277,8 @@ def _match_files(pattern: str, *, is_one: bool) -> list[str]:
             raise UserError(f"`**` is for local folders, not for addresses. Received: {pattern}")
         found = files = find_matches(pattern)
     else:
-        expanded = os.path.expanduser(pattern)
         # A file may be called "a[1].txt".
-        found = [expanded] if os.path.isfile(expanded) else sorted(glob(expanded, recursive=True))
+        found = [pattern] if os.path.isfile(pattern) else sorted(glob(pattern, recursive=True))
         files = [path for path in found if os.path.isfile(path)]
     if not files:
         note = "" if is_one else " Commas separate names; write ? for a comma in a name."

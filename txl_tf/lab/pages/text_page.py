@@ -11,13 +11,14 @@ import numpy as np
 from txl_tf import LanguageModel, UserError
 from txl_tf.data import Vocabulary
 from txl_tf.lab.pages.html_page import escape, make_html, name_text_class, read_asset
-from txl_tf.lab.shown_tokens import CONTINUED, name_symbol, show_tokens
+from txl_tf.lab.shown_tokens import name_symbol, show_tokens
 from txl_tf.lab.text_attention import Head
 from txl_tf.lab.text_trace import TextTracer
 from txl_tf.models.quantization import get_kernel_dtype
 from txl_tf.scoring.metrics import Score, name_unit, sum_losses
 
 _N_COLORS = 9
+_CONTINUED = "\u00b7"  # stands for a token that only continues a character
 _BODY, _STYLE, _SCRIPT = (read_asset(f"text_page.{kind}") for kind in ("html", "css", "js"))
 
 
@@ -117,7 +118,7 @@ def _make_tokens(
     colors = np.minimum(bits / bits_of_color, _N_COLORS - 1).astype(int).tolist()
     classes = ["none", *(f"s{color}" for color in colors)]
     return "".join(
-        f'<span class="{name}{" more" if text == CONTINUED else ""}">{escape(text)}</span>{after}'
+        f'<span class="{name}{"" if text else " more"}">{escape(text or _CONTINUED)}</span>{after}'
         for name, (text, after) in zip(classes, show_tokens(vocabulary, ids), strict=True)
     )
 

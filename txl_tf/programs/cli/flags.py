@@ -6,6 +6,7 @@ lists flags by section, and the error for an unknown flag suggests similar ones.
 
 import difflib
 import math
+import os
 import shutil
 import textwrap
 from collections.abc import Callable, Collection, Iterator
@@ -145,25 +146,25 @@ class _PathParser(flags.ArgumentParser):
         self._is_utf8 = is_utf8
 
     def parse(self, argument: str) -> str:
-        _check_path(argument)
         if self._is_utf8:
             argument.encode()  # as TensorFlow does
-        return argument
+        return _expand_path(argument)
 
 
 class _PathsParser(flags.ListParser):
     """Takes paths separated by commas."""
 
     def parse(self, argument: Any) -> list[str]:
-        paths = super().parse(argument)
-        for path in [argument, *paths]:
-            _check_path(path)
-        return paths
+        if isinstance(argument, str):
+            _expand_path(argument)  # an empty list comes from an unset shell variable, too
+        return [_expand_path(path) for path in super().parse(argument)]
 
 
-def _check_path(path: str | list[str]) -> None:
-    if isinstance(path, str) and not path.strip():
+def _expand_path(path: str) -> str:
+    """Returns a path with `~` replaced by the home folder: shells keep that of `--flag=~/...`."""
+    if not path.strip():
         raise ValueError("it must name a file or a folder (is a shell variable not set?)")
+    return os.path.expanduser(path)
 
 
 def define_second_name(options: flags.FlagValues, name: str, original: str) -> None:

@@ -101,7 +101,7 @@ def open_chosen_run(
 
 def warn_of_no_memory(lm: "LanguageModel", run: str) -> None:
     """Prints a warning if the model of a run generates without memory."""
-    if not lm.span.mem_len:
+    if not lm.span.mem_len and lm.config.can_have_memory:  # others generate nothing
         print(
             f"warning: `{run}` evaluates with mem_len 0: each new token will see only the one "
             "before",

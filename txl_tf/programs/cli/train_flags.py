@@ -16,6 +16,7 @@ from absl import flags
 
 from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config.base import MAX_INTEGER
 from txl_tf.config.training import RunOptions
 from txl_tf.data.files import is_remote, join_path, read_text
 from txl_tf.data.records.reading import Records
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from txl_tf.training.job import TrainJob
 
 MAX_CPU_REPLICAS = 256  # each one needs memory and threads
-_ANY_SIZE = 2**20  # of a vocabulary: the records decide on it
+_ANY_SIZE = MAX_INTEGER  # of a vocabulary: the records decide on it
 
 
 def define_flags() -> flags.FlagValues:
