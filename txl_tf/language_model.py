@@ -88,9 +88,13 @@ class LanguageModel:
         self.evaluation = evaluation
         self._records_dir = records_dir
         self.dataset = dataset
-        if training is None:  # as it reads, which the model supports
+        if training is None:  # as it reads, as far as the model supports that in training
             names = ("tgt_len", "mem_len", "same_length", "clamp_len", "counts_self")
-            training = TrainConfig(**{name: getattr(evaluation, name) for name in names})
+            values = {name: getattr(evaluation, name) for name in names}
+            if n_positions := model.config.n_positions:  # training needs a row for each distance
+                values["mem_len"] = min(values["mem_len"], n_positions - 1)
+                values["tgt_len"] = min(values["tgt_len"], n_positions - values["mem_len"])
+            training = TrainConfig(**values)
         self.training = training
         self.step = step
         self.run = run

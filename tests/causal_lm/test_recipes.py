@@ -104,3 +104,8 @@ def test_biases_of_other_layers_do_not_decay():
         optimizer.apply([np.zeros(3), np.zeros((3, 2))], [bias, kernel])
     assert (bias.numpy() == 1).all()
     assert (kernel.numpy() < 1).all()
+
+
+def test_gradients_need_weights():
+    with pytest.raises(ValueError, match="variables"):
+        ConfigOptimizer(RECIPE).apply([np.zeros(3)])

@@ -13,7 +13,6 @@ from txl_tf.data.files import (
     read_json,
     read_json_lines,
     read_text,
-    write_text,
 )
 from txl_tf.errors import UserError
 
@@ -58,15 +57,6 @@ def test_a_text_in_another_encoding_is_named_with_the_byte_and_a_remedy(tmp_path
         UserError, match=r"b` is not UTF-8: byte 0xf6 at offset 3 .* iconv -f LATIN1"
     ):
         read_text(f"{tmp_path}/b")
-
-
-def test_a_file_is_written_through_a_link(tmp_path):
-    (tmp_path / "d").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "d" / "a")
-    write_text(str(tmp_path / "link"), "hello")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "d" / "a").read_text() == "hello"
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "d", "link"]
 
 
 def test_a_line_stands_on_its_own_after_a_truncated_one(folder):

@@ -2,7 +2,7 @@
 
 import json
 import math
-from types import SimpleNamespace
+from importlib.metadata import PackageNotFoundError
 
 import numpy as np
 import pytest
@@ -296,12 +296,17 @@ def test_the_folder_says_what_it_holds(masked):
 
 
 def test_the_package_for_tpus_is_named_in_place_of_the_usual_one(monkeypatch):
-    names = ("tensorflow-tpu", "keras", "tensorflow-text")
-    found = [SimpleNamespace(name=name, version="2.20.0") for name in names]
-    monkeypatch.setattr("txl_tf.exports.description.distributions", lambda: found)
+    versions = {"tensorflow-tpu": "2.20.0", "keras": "3.15.1", "tensorflow-text": "2.20.0"}
+
+    def find_version(name):
+        if name not in versions:
+            raise PackageNotFoundError(name)
+        return versions[name]
+
+    monkeypatch.setattr("txl_tf.exports.description.version", find_version)
     lm = make_model(7)
-    versions = describe_model(lm, make_cached(lm.model, lm.evaluation))["versions"]
-    assert set(versions) == {"txl_tf", *names}
+    found = describe_model(lm, make_cached(lm.model, lm.evaluation))["versions"]
+    assert found == {"txl_tf": txl_tf.__version__, **versions}
 
 
 def test_a_saved_model_of_another_format_version_is_refused(tmp_path):

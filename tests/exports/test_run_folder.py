@@ -38,8 +38,17 @@ def test_other_dtypes_of_safetensors_are_refused(lm, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_model_without_a_memory_is_saved_with_settings_that_it_supports(tmp_path):
-    config = dataclasses.replace(make_model(7).config, encoding="sinusoid")
-    model = txl_tf.TransformerXL(config, seed=0)
-    txl_tf.LanguageModel(model, WORDS, EvalConfig(64, 0)).save(tmp_path / "run")
-    assert txl_tf.load(tmp_path / "run").training.mem_len == 0
+@pytest.mark.parametrize(
+    ("encoding", "n_positions", "mem_len", "spans"),
+    [("sinusoid", 0, 0, (64, 0)), ("learned", 64, 0, (64, 0)), ("shaw", 16, 640, (1, 15))],
+)
+def test_a_new_model_is_saved_with_settings_of_training_that_it_supports(
+    encoding, n_positions, mem_len, spans, tmp_path
+):
+    config = dataclasses.replace(
+        make_model(7).config, encoding=encoding, n_positions=n_positions, untie_r=False
+    )
+    lm = txl_tf.LanguageModel(txl_tf.TransformerXL(config, seed=0), WORDS, EvalConfig(64, mem_len))
+    lm.save(tmp_path / "run")
+    training = txl_tf.load(tmp_path / "run").training
+    assert (training.tgt_len, training.mem_len) == spans

@@ -56,6 +56,17 @@ def test_full_memory_is_explained(part, name, monkeypatch):
         make_model(7, vocabulary=WORDS, mem_len=MEM_LEN).start(["the cat"]).draw(3)
 
 
+def test_a_text_that_cannot_be_read_is_not_added(monkeypatch):
+    session = start()
+    before = session.added
+    with monkeypatch.context() as failing:
+        failing.setattr(Generator, "read", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            session.read(np.array([1, 2]))
+    for old, new in zip(before, session.added, strict=True):
+        np.testing.assert_array_equal(new, old)
+
+
 def test_speeds_leave_the_first_call_out(monkeypatch):
     clock = iter(np.cumsum([0, 64, 0, 1, 0, 2]).tolist())
     session = start()

@@ -120,14 +120,18 @@ def test_the_best_step_is_saved_out_of_turn_and_kept(scores, one_replica, record
     assert list_steps(tmp_path / "run") == [4, 7]
 
 
-def test_an_evaluation_that_fails_loses_no_step(one_replica, records, tmp_path, monkeypatch):
+def test_an_evaluation_that_fails_loses_no_step(
+    one_replica, records, tmp_path, monkeypatch, capsys
+):
     with monkeypatch.context() as failing:
         failing.setattr("txl_tf.scoring.evaluator.Evaluator.score_lanes", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             train(one_replica, records, tmp_path / "run", eval_every=5, save_steps=7)
     assert list_steps(tmp_path / "run") == [5]
+    assert "step 5 failed; resuming does not repeat it" in capsys.readouterr().out
     train(one_replica, records, tmp_path / "run", eval_every=5, save_steps=7)
-    assert list_steps(tmp_path / "run")[-1] == 7
+    lines = (tmp_path / "run" / "validation.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [7]
 
 
 @pytest.mark.slow

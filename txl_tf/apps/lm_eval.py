@@ -104,8 +104,8 @@ class TxlLM(LM):
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """Returns the generated continuation of each context, up to its first stop.
 
-        The settings of a request are `until`, `max_gen_toks`, `do_sample`, `temperature`, `top_k`
-        and `top_p`. Without sampling, decoding is greedy.
+        The settings of a request are `until`, `max_gen_toks` and its other names, `do_sample`,
+        `temperature`, `top_k`, `top_p`, and `num_beams` of 1. Without sampling, decoding is greedy.
         """
         texts = [request.args for request in requests]
         answers = [""] * len(texts)
@@ -165,8 +165,8 @@ def read_settings(settings: dict[str, Any]) -> dict[str, Any]:
         filters["top_p"] = rest.pop("top_p")
     if rest:
         raise UserError(
-            "generation settings must be among until, max_gen_toks, do_sample, temperature, "
-            f"top_k, top_p. Received: {', '.join(rest)}"
+            f"generation settings must be among until, {', '.join(_LENGTHS)}, do_sample, "
+            f"temperature, top_k, top_p, num_beams=1. Received: {', '.join(rest)}"
         )
     if temperature == 0:
         filters = {}  # they do not change the most likely token

@@ -233,8 +233,6 @@ def read_text(path: str) -> str:
 
 def write_text(path: str, text: str) -> None:
     """Writes a file under another name and renames it, so that the file is always complete."""
-    if os.path.islink(path):
-        path = os.path.realpath(path)  # the link stays, and its target is replaced
     with access_path(path):
         with open_file(path + ".writing", "wb") as file:
             file.write(text.encode("utf-8"))

@@ -1,6 +1,7 @@
 """The description of a model that every export stores."""
 
-from importlib.metadata import distributions
+import contextlib
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from txl_tf.models.cached_model import CachedModel
@@ -15,8 +16,10 @@ LanguageModel = Any  # `txl_tf.LanguageModel`, which imports this folder
 def describe_model(lm: LanguageModel, cached: CachedModel) -> dict[str, Any]:
     """Returns a description of a model and of how it reads, for JSON."""
     model, vocabulary = cached.model, lm.vocabulary
-    names = ("tensorflow", "tensorflow-tpu", "keras", "tensorflow-text")  # one of the first two
-    packages = {found.name: found.version for found in distributions() if found.name in names}
+    packages = {}
+    for name in ("tensorflow", "tensorflow-tpu", "keras", "tensorflow-text"):
+        with contextlib.suppress(PackageNotFoundError):  # of the first two there is one
+            packages[name] = version(name)
     return {
         "format_version": FORMAT_VERSION,
         "versions": {"txl_tf": __version__, **packages},

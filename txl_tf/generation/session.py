@@ -222,9 +222,13 @@ class Session:
         if isinstance(text, str | bytes) and None in self._vocabularies:
             raise UserError("a prompt was given as ids: pass ids, not text")
         encoded = [TextEncoder(v, self._n_token).encode(text) for v in self._vocabularies]
-        for row, ids in enumerate(encoded):
-            self._drawn[row] = np.concatenate([self._drawn[row], ids])
-        self._read_added()
+        before = self._drawn
+        self._drawn = [np.concatenate(pair) for pair in zip(before, encoded, strict=True)]
+        try:
+            self._read_added()
+        except Exception:  # such as full memory
+            self._drawn = before
+            raise
         self._finders = self._make_finders()
 
     def stream(self, max_new_tokens: int) -> Iterator[str]:

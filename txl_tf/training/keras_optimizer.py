@@ -105,16 +105,16 @@ class ConfigOptimizer(keras.optimizers.Adam):
             with keras.name_scope(self.name):
                 self.build(trainable_variables)
         n_replicas = find_replica()[1]
-        # With another loss, the weights of the softmax have no gradients.
-        variables = trainable_variables or self._trainable_variables
-        grads, variables = self._filter_empty_gradients(grads, variables)
+        if any(x is None for x in grads):  # with another loss, those of the softmax
+            variables = trainable_variables or self._trainable_variables
+            grads, trainable_variables = self._filter_empty_gradients(grads, variables)
         # 1) Clip the sum over the replicas: Keras would clip the gradients of each replica.
         sums = add_over_replicas(list(grads))
         norm = ops.sqrt(sum(ops.sum(ops.square(x)) for x in sums))
         factor = self.training.clip / ops.maximum(norm, self.training.clip)
         steps = [x * factor for x in sums]
         # 2) Compute the changes of all matrices together: those of one shape share products.
-        indices = map(self._get_variable_index, variables)
+        indices = map(self._get_variable_index, trainable_variables or self._trainable_variables)
         places = {place: index for place, index in enumerate(indices) if index in self._n_joint}
         gradients = [steps[place] for place in places]
         momentums = [self._momentums[index] for index in places.values()]
@@ -125,7 +125,7 @@ class ConfigOptimizer(keras.optimizers.Adam):
         for place, change in zip(places, changes, strict=True):
             steps[place] = change
         # 3) Decay and change the weights. Keras sums over the replicas once more.
-        super().apply([x / n_replicas for x in steps], variables)
+        super().apply([x / n_replicas for x in steps], trainable_variables)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         if self._get_variable_index(variable) in self._n_joint:  # the change that `apply` computed

@@ -164,6 +164,7 @@ class TrainingLoop:
             except Exception:
                 if self._workers.count == 1:  # others would wait for the result instead
                     self._save(step)  # no step is lost
+                    self._say(f"The evaluation at step {step} failed; resuming does not repeat it.")
                 raise
             self.log.time_left.evaluation_seconds = time.perf_counter() - start
             line = self.validation.add(step, score)
