@@ -121,7 +121,7 @@ def test_a_run_that_reads_as_a_number_is_a_name(lm, monkeypatch):
 
 
 def test_an_unknown_setting_is_refused():
-    with pytest.raises(UserError, match=r"top_k, top_p\. Received: num_beams"):
+    with pytest.raises(UserError, match=r"top_p, num_beams=1\. Received: num_beams"):
         read_settings({"num_beams": 4})
 
 

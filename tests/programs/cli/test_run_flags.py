@@ -9,7 +9,7 @@ import pytest
 from absl import flags
 
 import txl_tf
-from txl_tf.config import AttentionSpan
+from txl_tf.config import AttentionSpan, ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.pretrained import find_pretrained, is_pretrained
 from txl_tf.programs import generate
@@ -105,9 +105,12 @@ def test_a_run_of_a_group_whose_path_is_not_utf_8_is_refused():
 
 
 def test_a_model_without_memory_is_told_by_the_run_that_was_given(capsys):
-    lm = SimpleNamespace(run=None, span=AttentionSpan(0))
-    warn_of_no_memory(lm, "hf://user/model")
-    assert capsys.readouterr().err.startswith("warning: `hf://user/model` evaluates with mem_len 0")
+    for encoding in ("relative", "sinusoid"):  # the second generates nothing
+        config = ModelConfig(n_token=5, encoding=encoding)
+        lm = SimpleNamespace(run=None, span=AttentionSpan(0), config=config)
+        warn_of_no_memory(lm, encoding)
+    warning = "warning: `relative` evaluates with mem_len 0: each new token will see only the one"
+    assert capsys.readouterr().err == f"{warning} before\n"
 
 
 def test_nothing_is_written_into_the_shipped_model():
