@@ -75,7 +75,8 @@ def make_language_model(shape: Shape, precision: str = "float32") -> Any:
     """Returns a `LanguageModel` with random weights and kernels in one of `KERNEL_DTYPES`."""
     from txl_tf import LanguageModel, TransformerXL
 
-    evaluation = EvalConfig(tgt_len=shape.tgt_len, mem_len=shape.mem_len, same_length=True)
+    mem_len = shape.mem_len
+    evaluation = EvalConfig(tgt_len=shape.tgt_len, mem_len=mem_len, same_length=mem_len > 0)
     model = TransformerXL(make_config(shape, 0.0), seed=0)
     lm = LanguageModel(model, None, evaluation)
     if precision != "float32":

@@ -11,7 +11,7 @@ SMALL = Shape(2, 6, 3, 7, 5, 11, 1, 13)
 @pytest.mark.slow
 def test_windows_are_compared_at_each_length_and_drawn(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(windows, "measure_apart", lambda function, *arguments: function(*arguments))
-    monkeypatch.setattr(windows, "SHAPE", SMALL)
+    monkeypatch.setattr(windows, "SHAPE", SMALL._replace(mem_len=0))
     monkeypatch.setattr(windows, "PAPER", {7: 1, 11: 2})
     monkeypatch.setattr(windows, "DRAWN", SMALL)
     json_path, plot_path = tmp_path / "found.json", tmp_path / "speed.png"
