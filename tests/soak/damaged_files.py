@@ -42,14 +42,14 @@ def read(kind, folder):
     """Reads the files of a kind."""
     import txl_tf
     from txl_tf import data, release
-    from txl_tf.release import hub, importing
+    from txl_tf.release import importing, transformers_folder
 
     match kind:
         case "pickle":
             for path in folder.glob("*.pkl"):
                 release.read_corpus(path)
         case "torch" | "safetensors":
-            hub.load_transformers_model(str(folder))
+            transformers_folder.load_transformers_model(str(folder))
         case "release":
             importing.read_release(str(folder))
         case "run":
