@@ -85,7 +85,8 @@ class CausalLM(keras.Model):
         returns log p of every next token in nats, (n, T, V) float32.
 
     Raises:
-        UserError: If the batch size is not that of the model, or an argument has no effect.
+        UserError: If a batch size is not positive or not divisible by the number of replicas, if a
+            batch has another size, or if an argument has no effect.
 
     >>> from txl_tf.config import ModelConfig
     >>> config = ModelConfig(n_token=11, n_layer=1, d_model=6, d_embed=6, n_head=2, d_head=3,

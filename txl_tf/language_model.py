@@ -54,9 +54,9 @@ class LanguageModel:
         model: The model.
         vocabulary: The vocabulary; `None` if the model takes only ids.
         evaluation: The segment length and the attention span.
-        records_dir: The folder of the records to evaluate on; `None` if there is none.
+        records_dir: The folder of the records to evaluate on; `None` for those of `run`, if any.
         dataset: The name of the data set that the model was trained on.
-        training: The training config.
+        training: The training config; `None` for one with the lengths of `evaluation`.
         step: The number of training steps; 0 if unknown.
         run: The run folder that the model was loaded from; `None` if there is none.
         checkpoint: The path of the checkpoint in that folder.
@@ -122,12 +122,13 @@ class LanguageModel:
                 package.
             checkpoint: "newest"; "best", the one with the lowest evaluation loss during training;
                 a step; a name in the run folder; or a path. `None` loads the newest, and prints a
-                line if an older one was better.
+                line if an older one was better. Only a run folder has checkpoints.
             use_ema: Whether to use the averaged weights if the checkpoint has any.
             precision: The dtype of the kernels: "float32", or one that `quantize` takes.
 
         Raises:
-            UserError: If the run does not exist or cannot be read, or `precision` is unknown.
+            UserError: If the run does not exist or cannot be read, `precision` is unknown or not
+                supported by the model, or `checkpoint` is given without a run folder.
         """
         return open_run(path, checkpoint=checkpoint, use_ema=use_ema, precision=precision)
 
@@ -190,7 +191,7 @@ class LanguageModel:
                 compute dtype for reading texts.
 
         Raises:
-            UserError: If `dtype` is unknown, or the model is already quantized.
+            UserError: If `dtype` is unknown, or the model is recurrent or already quantized.
         """
         check_transformer(self.config, "quantization")
         self.model = quantize(self.model, dtype)
@@ -317,8 +318,9 @@ class LanguageModel:
 
         Raises:
             UserError: If a text contains a symbol that the vocabulary cannot encode, or an id is
-                out of range. With `dynamic`, also if the model is quantized, the rule needs the
-                run's training split and there is none, or the weights diverge.
+                out of range. With `dynamic`, also if the model is quantized, its `evaluation` has a
+                temperature other than 1, the rule needs the run's training split and there is none,
+                or the weights diverge.
         """
         if isinstance(texts, str | bytes):
             raise UserError("`texts` must be a list of texts. Received: one text")
@@ -359,8 +361,8 @@ class LanguageModel:
 
         Raises:
             UserError: If there are no records, or they do not fit the model. With `dynamic`, also
-                if the model is quantized, or the rule needs a training split and the records have
-                none.
+                if the model is quantized, its `evaluation` has a temperature other than 1, the rule
+                needs a training split and the records have none, or the weights diverge.
         """
         records = open_records(data_dir) if data_dir else self.records
         if records is None:

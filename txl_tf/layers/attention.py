@@ -1,6 +1,7 @@
 """Relative attention as the paper defines it (Dai et al. 2019, section 3.3 and appendix B).
 
-With q from the segment, and k and v from memory and segment, the score of query i and key j is
+With q from the segment, and k and v from memory and segment, the score of query i and key j, both
+counted from the start of the segment (j < 0 in the memory), is
 
     score(i, j) = ((q_i + u) . k_j + (q_i + v) . W_{k,R} R_{i-j}) / sqrt(H)
 

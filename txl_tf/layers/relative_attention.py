@@ -15,7 +15,8 @@ from txl_tf.layers.packed_kernel import add_kernel
 class RelativeAttention(keras.layers.Layer):
     """Multi-head attention over memory and segment with relative positions.
 
-    Paper, section 3.3: with q from the segment, k and v from memory and segment,
+    Paper, section 3.3: with q from the segment, k and v from memory and segment, and with query i
+    and key j counted from the start of the segment (j < 0 in the memory),
 
         score(i, j) = ((q_i + u) . k_j + (q_i + v) . W_{k,R} R_{i-j}) / sqrt(H)
 

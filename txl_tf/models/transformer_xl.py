@@ -59,8 +59,9 @@ class TransformerXL(SegmentModel):
         ValueError: If `span.mem_len` is not the length of the memory, if `document_starts` does
             not have the shape of `ids` or the memory was made without `mask_empty`, or if the shape
             of `ids` is unknown when a function is traced.
-        UserError: If `config` is of another `model_type`, or if the position encoding does not
-            support the length of the memory or the segment.
+        UserError: If `config` is of another `model_type`, `ids` are not integers (B, T), the memory
+            has another number of rows, or the position encoding does not support the length of the
+            memory or the segment.
 
     >>> from txl_tf.config import ModelConfig
     >>> config = ModelConfig(n_token=11, n_layer=2, d_model=6, d_embed=6, n_head=2, d_head=3,

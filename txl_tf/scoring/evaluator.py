@@ -124,7 +124,8 @@ class Evaluator:
 
         Raises:
             UserError: If the split has fewer than 2 tokens, or with `drop_rest` fewer than 2 per
-                lane; or if `stride` is combined with a memory, `same_length` or dynamic evaluation.
+                lane; or if `stride` is larger than `tgt_len`, or combined with a memory or dynamic
+                evaluation.
         """
         config, n_lanes = self.config, self.config.eval_batch_size
         if stride is not None:

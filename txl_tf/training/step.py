@@ -97,8 +97,9 @@ class StepOptions:
         extra_len: The number of extra positions at the beginning of `ids`, before the segment,
             which have no loss.
         regularization: Penalties on the last hidden states, or `None`.
-        mean_len: The mean length of segments of random lengths. The learning rate of a segment is
-            multiplied by its length / `mean_len`; `None` for the same rate.
+        mean_len: For segments of random lengths, the length that has the full learning rate, the
+            `tgt_len` of the config. The rate of a segment is multiplied by its length / `mean_len`;
+            `None` for the same rate.
     """
 
     accumulate_steps: int = 1

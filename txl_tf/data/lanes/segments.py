@@ -40,7 +40,9 @@ class Segments(keras.utils.PyDataset):
         (B, T) float32.
 
     Raises:
-        UserError: If there are fewer than 2 tokens, or they are not integers (n,).
+        UserError: If there are fewer than 2 tokens, they are not integers (n,) in [0, 2**31),
+            `batch_size` is not positive, or `document_starts` is true without documents.
+        ValueError: If `tgt_len` is not positive.
 
     >>> segments = Segments(np.arange(14), batch_size=2, tgt_len=3)
     >>> len(segments)

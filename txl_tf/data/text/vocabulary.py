@@ -112,9 +112,10 @@ class Vocabulary:
 
     @classmethod
     def learn(cls, level: Level, texts: Iterable[str | bytes], **options: Any) -> Self:
-        """Learns a vocabulary from texts; ids are ordered by descending count.
+        """Learns a vocabulary from texts.
 
-        Symbols with equal counts are ordered by first appearance.
+        Special symbols come first, then the others by descending count, those with equal counts by
+        first appearance. At level "subword", the order is that of SentencePiece.
 
         >>> Vocabulary.learn("word", ["b a b", "c a"]).symbols
         ('b', 'a', 'c')
@@ -127,7 +128,7 @@ class Vocabulary:
             **options: The fields of `txl_tf.data.text.learning.LearningOptions`.
 
         Returns:
-            The vocabulary; without options, it has all symbols that occur.
+            The vocabulary; without options, it has all symbols that occur, or 8,192 subwords.
 
         Raises:
             ValueError: If an option is not allowed at this level, or `min_count` is not positive.

@@ -101,7 +101,8 @@ class RecurrentModel(SegmentModel):
     Raises:
         ValueError: If `document_starts` does not have the shape of `ids`, or if that shape is
             unknown when a function is traced.
-        UserError: If the span is not `AttentionSpan(0)`.
+        UserError: If the span is not `AttentionSpan(0)`, `ids` are not integers (B, T), or the
+            memory has another number of rows.
     """
 
     def __init__(self, config, *, name=None, **kwargs):
