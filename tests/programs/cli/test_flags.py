@@ -76,6 +76,7 @@ def test_a_flag_given_again_is_refused(kind):
         (float, "-0.1", {"lower_bound": 0}, "-0.1 is not a non-negative number"),
         (bool, "maybe", {}, "('Non-boolean argument to boolean flag', 'maybe')"),
         (str, "plums", {"choices": ("pear", "plum")}, "value should be one of <pear|plum>"),
+        (list, "pear,plums", {"choices": ("pear", "plum")}, "value should be one of <pear|plum>"),
         (list, "pear,", {"is_path": True}, NO_PATH),
         (str, " ", {"is_path": True}, NO_PATH),
     ],
@@ -88,6 +89,7 @@ def test_a_wrong_value_of_a_flag_is_answered_with_the_rule(kind, text, rules, me
 
 def test_every_choice_is_taken():
     assert read("--fruit=plum", choices=("pear", "plum")) == "plum"
+    assert read("--fruit=plum,pear", kind=list, choices=("pear", "plum")) == ["plum", "pear"]
 
 
 def test_a_default_is_taken_without_a_check():

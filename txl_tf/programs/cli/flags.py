@@ -112,7 +112,7 @@ def define_flag(
     elif kind is bool:
         parser = flags.BooleanParser()
     elif kind is list:
-        parser = _PathsParser() if is_path else flags.ListParser()
+        parser = _PathsParser() if is_path else _NamesParser(choices)
     elif choices:
         parser = flags.EnumParser(list(choices))
     elif is_path:
@@ -150,6 +150,17 @@ class _PathParser(flags.ArgumentParser):
         if self._is_utf8:
             argument.encode()  # as TensorFlow does
         return _expand_path(argument)
+
+
+class _NamesParser(flags.ListParser):
+    """Takes strings separated by commas, each of which must be one of the choices, if any."""
+
+    def __init__(self, choices: Collection[str] | None):
+        super().__init__()
+        self._parse_name = flags.EnumParser(list(choices)).parse if choices else str
+
+    def parse(self, argument: Any) -> list[str]:
+        return [self._parse_name(name) for name in super().parse(argument)]
 
 
 class _PathsParser(flags.ListParser):
