@@ -1,7 +1,7 @@
 """Compares the speed of `CausalLM.fit` with that of `txl train`: same preset, records and steps.
 
 python -m benchmarks.keras_fit
-python -m benchmarks.keras_fit --preset shakespeare --rounds 5
+python -m benchmarks.keras_fit --preset small --rounds 5
 
 Each measurement runs in its own process, and a round has one of each kind. The first quarter of the
 steps, which includes all compilation, does not count.

@@ -37,8 +37,8 @@ def parse_text8(text: bytes) -> bytes:
 
 def check_text8(text: bytes) -> bytes:
     """Returns a text after checking that it has only the characters of text8."""
-    has_others = text.translate(None, _TEXT8)  # far faster than the search
-    if has_others and (other := _NOT_TEXT8.search(text)):
+    others = text.translate(None, _TEXT8)  # far faster than the search
+    if others and (other := _NOT_TEXT8.search(text)):
         raise UserError(
             "text8 has 27 symbols, the letters a to z and the space. This file has others, such as "
             f"{other[0].decode('utf-8', 'backslashreplace')!r}; --dataset text takes any text"
