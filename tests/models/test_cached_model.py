@@ -66,7 +66,8 @@ def test_documents_are_told_apart_as_by_the_model(span):
         part = slice(start, start + 5)
         expected, memory = model(ids[:, part], memory, span=span, document_starts=starts[:, part])
         found, kept = read(ids[:, part], kept, document_starts=starts[:, part])
-        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
+        # Values reach 16, where TensorFlow 2.20 rounds by up to 2.4e-5.
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=2e-5)
 
 
 def test_the_tokens_read_are_counted_from_the_beginning_of_the_document():

@@ -20,7 +20,9 @@ def show(reports):
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """Stands for a terminal that shows every bar, each after two more seconds."""
+    """Stands for a wide terminal that shows every bar, each after two more seconds."""
+    monkeypatch.setenv("COLUMNS", "200")  # tqdm reads both, and cuts what is wider
+    monkeypatch.setenv("LINES", "24")
     stream = types.SimpleNamespace(isatty=lambda: True)
     monkeypatch.setattr(txl_tf.progress, "sys", types.SimpleNamespace(stderr=stream))
     clock = iter(range(100, 997, 2))
