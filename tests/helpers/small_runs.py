@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import shutil
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from txl_tf.data.records.writing import TokenChunk
 from txl_tf.runs.folder import RunConfig
 from txl_tf.training import job
 from txl_tf.training.checkpoint import Checkpointer
-from txl_tf.training.intervals import Interval
+from txl_tf.training.intervals import Interval, Pace
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.trainer import Trainer
 from txl_tf.training.workers import Workers
@@ -78,9 +79,17 @@ def make_trainer(strategy, model=MODEL, config=TRAINING, *, jit="none"):
     return Trainer(Workers(strategy), model, dataclasses.replace(config, jit=jit))
 
 
+def run_calls(trainer, stops, lanes=None):
+    """Trains up to each stop in one call to the device, and yields their metrics."""
+    lanes = lanes or make_lanes(trainer.config)
+    pace = Pace(trainer.step, stops, math.inf, changes=lanes.changes)
+    for segments in trainer.read_ahead(lanes, pace):
+        yield trainer.run(segments, pace)
+
+
 def run_steps(trainer, stops, lanes=None):
     """Trains up to each stop; returns one `Interval` over all steps."""
-    return Interval.join(list(trainer.train(lanes or make_lanes(trainer.config), stops)))
+    return Interval.join(list(run_calls(trainer, stops, lanes)))
 
 
 def read_memory(trainer):
@@ -130,7 +139,8 @@ def train(strategy, records, model_dir, config=CONFIG, **kwargs):
     given = {name: kwargs.pop(name) for name in names if name in kwargs}
     options = RunOptions(**{"iterations": 2, "save_steps": 3, **given})
     training = job.TrainJob(str(model_dir), records, config, options, **kwargs)
-    return job.train(training, Workers(strategy))
+    loop = job.open_training(training, Workers(strategy))
+    return loop.run() if loop else None
 
 
 def read_log_steps(model_dir):

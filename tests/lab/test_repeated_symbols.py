@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_runs import TRAINING, Text, make_lanes, make_trainer
+from small_runs import TRAINING, Text, make_lanes, make_trainer, run_steps
 
 import txl_tf
 from txl_tf.config import EvalConfig
@@ -49,8 +49,7 @@ def train(mem_len):
         train_steps=700,
     )
     trainer = make_trainer(tf.distribute.get_strategy(), model, training, jit="whole")
-    for _ in trainer.train(make_lanes(training, make_text(60_000, seed=1)), [700]):
-        pass
+    run_steps(trainer, [700], make_lanes(training, make_text(60_000, seed=1)))
     evaluation = EvalConfig(tgt_len=TGT_LEN, mem_len=mem_len, eval_batch_size=8)
     return LanguageModel(trainer.model, None, evaluation, training=training)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from txl_tf.programs.check import Check, Result, run_check, run_checks
 from txl_tf.programs.checks import numbers, training
 from txl_tf.programs.checks.backend import CheckFailedError
 from txl_tf.training import step
+from txl_tf.training.intervals import Pace
 from txl_tf.training.trainer import Trainer
 
 QUICK = ["device", "memory", "tf32"]
@@ -161,10 +163,10 @@ def test_products_in_tf32_are_named(monkeypatch):
 
 
 def test_a_step_that_compiles_twice_is_named(monkeypatch):
-    run_steps = Trainer.run
+    run_call = Trainer.run
 
-    def run_padded(self, segments, **options):  # each call has another shape
-        return run_steps(self, segments, n_padded=10 + self.step, **options)
+    def run_padded(self, segments):  # each call has another shape
+        return run_call(self, segments, Pace(0, [10 + self.step], math.inf))
 
     monkeypatch.setattr(Trainer, "run", run_padded)
     result = run("training")

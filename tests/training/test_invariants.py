@@ -24,6 +24,7 @@ from small_runs import (
     perturb,
     read_memory,
     read_variables,
+    run_calls,
     run_steps,
 )
 from tables import slow_after
@@ -152,7 +153,7 @@ class Divided(NamedTuple):
 @pytest.fixture(scope="module")
 def divided(row, one_replica, tmp_path_factory):
     trainer = make_trainer(one_replica, row.model, row.config, jit="whole")
-    steps = trainer.train(row.lanes, [1, SAVED, 4, N_STEPS])
+    steps = run_calls(trainer, [1, SAVED, 4, N_STEPS], row.lanes)
     folder, calls, is_compiled = tmp_path_factory.mktemp("run"), [], []
     while trainer.step < N_STEPS:
         profile = folder / f"profile-{trainer.step}"

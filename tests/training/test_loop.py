@@ -162,7 +162,7 @@ def test_a_sample_that_does_not_fit_into_memory_ends_nothing(
 
     options = RunOptions(iterations=2, save_steps=3, eval_every=3)
     run = job.TrainJob(str(tmp_path / "run"), records, CONFIG, options)
-    job.train(run, Workers(one_replica), make_sampler=lambda model: sample)
+    job.open_training(run, Workers(one_replica), make_sampler=lambda model: sample).run()
     assert list_steps(tmp_path / "run")[-1] == 7
     assert "No sample: the device has too little memory to generate" in capsys.readouterr().out
 

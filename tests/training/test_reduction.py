@@ -5,7 +5,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from small_runs import MODEL, TRAINING, make_lanes, make_trainer, read_variables, run_steps
+from small_runs import MODEL, TRAINING, make_trainer, read_variables, run_steps
 
 SHALLOW = dataclasses.replace(MODEL, n_layer=1)
 HALF = dataclasses.replace(TRAINING, reduce_dtype="bfloat16")
@@ -27,14 +27,14 @@ def count_reductions(trainer):
     """Returns how many reductions each replica makes in a step, by type."""
     arguments, step = [], trainer.run_steps
 
-    def run_steps(*given):
+    def keep_arguments(*given):
         arguments.append(given)
         return step(*given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "run_steps", run_steps)
+        patch.setattr(trainer, "run_steps", keep_arguments)
         # Five steps again, which need no other trace.
-        list(trainer.train(make_lanes(trainer.config), [10]))
+        run_steps(trainer, [10])
     graph = step.get_concrete_function(*arguments[0]).graph.as_graph_def()
     nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
     found = collections.Counter(

@@ -20,13 +20,13 @@ from small_runs import (
     make_trainer,
     read_memory,
     read_variables,
+    run_calls,
     run_steps,
 )
 from tables import slow_after
 
 import txl_tf
 from txl_tf.errors import UserError
-from txl_tf.training.trainer import Trainer
 
 SHALLOW = dataclasses.replace(MODEL, n_layer=1)
 SHALLOW_DROPPING = dataclasses.replace(DROPPING, n_layer=1)
@@ -208,16 +208,16 @@ def test_a_step_that_is_not_finite_changes_nothing_but_the_count(two_replicas):
 
 
 def test_steps_take_the_seconds_of_training_alone(one_replica, monkeypatch):
-    clock, run = [0.0], Trainer.run
+    trainer, found, clock = make_trainer(one_replica, SHALLOW), [], [0.0]
+    run = trainer.run_steps
 
-    def run_for_six_seconds(*args, **kwargs):
+    def run_for_six_seconds(*args):
         clock[0] += 6.0
-        return run(*args, **kwargs)
+        return run(*args)
 
     monkeypatch.setattr("txl_tf.training.trainer.time.perf_counter", lambda: clock[0])
-    monkeypatch.setattr(Trainer, "run", run_for_six_seconds)
-    trainer, found = make_trainer(one_replica, SHALLOW), []
-    for interval in trainer.train(make_lanes(), [2, 5, 7]):
+    monkeypatch.setattr(trainer, "run_steps", run_for_six_seconds)
+    for interval in run_calls(trainer, [2, 5, 7]):
         found.append(interval.seconds.tolist())
         clock[0] += 1000.0  # an evaluation
     # The first call is compiled, which says nothing of the speed.

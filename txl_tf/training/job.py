@@ -5,7 +5,6 @@ import dataclasses
 import json
 import os
 import shlex
-import signal
 import sys
 import zlib
 from collections.abc import Callable
@@ -112,26 +111,24 @@ def open_job(job: TrainJob) -> tuple[RunConfig, TrainingLanes, RunConfig | None]
     return config, lanes, found
 
 
-def train(
+def open_training(
     job: TrainJob, workers: Workers, make_sampler: SamplerMaker | None = None
-) -> signal.Signals | None:
-    """Trains to the end of the schedule, from the newest checkpoint if the run has one.
+) -> TrainingLoop | None:
+    """Makes the model of a run or restores its newest checkpoint, ready to train.
 
-    After a signal to stop, it finishes the current call to the device, which takes a few seconds,
-    and saves. The run stores what a `jit` of "auto" stands for here, and the location of its
-    records. With `make_sampler`, it generates a text at each evaluation.
+    The run stores what a `jit` of "auto" stands for here, and the location of its records. With
+    `make_sampler`, it generates a text at each evaluation.
 
-    In the 2019 code: `train` of train_gpu.py.
+    In the 2019 code: the beginning of `train` of train_gpu.py; `TrainingLoop.run` is the rest.
 
     Returns:
-        A signal that arrived when the training was about to end; usually `None`.
+        The loop, whose `run` trains to the end of the schedule; `None` if no step is left, or early
+        stopping has ended the training.
 
     Raises:
         UserError: As in `open_job` and `describe_other_records`; or if the run has already taken
-            more steps than the job specifies, a record is damaged, too many steps in a row were not
-            finite, a checkpoint cannot be saved or restored, or another process of the run has
-            ended or was started with other flags.
-        StoppedError: If a signal, `max_hours` or `stop_step` stopped the run, after saving.
+            more steps than the job specifies, a record is damaged, a checkpoint cannot be restored,
+            or another process of the run has ended or was started with other flags.
     """
     # 1) Check everything that needs no device.
     config, lanes, found = open_job(job)
@@ -203,7 +200,7 @@ def train(
         )
         return None
 
-    # 4) Train; evaluate with the averaged weights, if there are any, and generate a sample.
+    # 4) Evaluate with the averaged weights, if there are any, and generate a sample.
     sample = None
     if make_sampler and workers.is_chief and options.eval_every:
         sample = make_sampler(trainer.model)
@@ -218,7 +215,7 @@ def train(
         with averages:
             return evaluator.score_lanes(held_out), _generate(sample) if sample else None
 
-    return TrainingLoop(trainer, checkpointer, log, validation, options, evaluate).run(lanes)
+    return TrainingLoop(trainer, lanes, checkpointer, log, validation, options, evaluate)
 
 
 def _check_agreement(workers: Workers, job: TrainJob, config: RunConfig) -> None:

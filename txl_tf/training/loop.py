@@ -15,7 +15,7 @@ from txl_tf.errors import StoppedError, UserError
 from txl_tf.progress import Bar
 from txl_tf.scoring.metrics import Score
 from txl_tf.training.checkpoint import Checkpointer
-from txl_tf.training.intervals import Interval
+from txl_tf.training.intervals import Interval, Pace
 from txl_tf.training.log import TrainingLog, Validation
 from txl_tf.training.signals import note_stop_signals
 from txl_tf.training.trainer import Trainer
@@ -37,11 +37,12 @@ def check_stop_step(stop_step: int, first_step: int) -> None:
 class TrainingLoop:
     """Runs a restored trainer to the end of its schedule.
 
-    `log` and `validation` are `None` in processes other than the chief. `evaluate` scores the
-    evaluation split, and may generate a sample in Markdown.
+    `lanes` hold the training split. `log` and `validation` are `None` in processes other than the
+    chief. `evaluate` scores the evaluation split, and may generate a sample in Markdown.
     """
 
     trainer: Trainer
+    lanes: TrainingLanes
     checkpointer: Checkpointer
     log: TrainingLog | None
     validation: Validation | None
@@ -54,15 +55,25 @@ class TrainingLoop:
         self._saved_step = self.trainer.step
         self._bad_in_a_row = 0
 
-    def run(self, lanes: TrainingLanes) -> signal.Signals | None:
-        """Trains on the lanes; raises a `StoppedError` if stopped, after saving.
+    def run(self) -> signal.Signals | None:
+        """Trains to the last step.
 
-        Returns a signal that arrived too late to stop the training.
+        After a signal to stop, it finishes the current call to the device, which takes a few
+        seconds, and saves.
+
+        Returns:
+            A signal that arrived when the training was about to end; usually `None`.
+
+        Raises:
+            UserError: If the device runs out of memory, a record is damaged, too many steps in a
+                row were not finite, a checkpoint cannot be saved, or another process has ended.
+            StoppedError: If a signal, `max_hours` or `stop_step` stopped the run, after saving.
         """
         start = time.monotonic()
         first_step, stop_step = self.trainer.step, self.options.stop_step
         check_stop_step(stop_step, first_step)
         stops = self._find_stops()
+        pace = Pace(first_step, sorted(stops), CALL_SECONDS, changes=self.lanes.changes)
         parts: list[Interval] = []
         is_first = True
         bar = Bar(
@@ -73,7 +84,8 @@ class TrainingLoop:
             **({} if self._workers.is_chief else {"disable": True}),
         )
         with bar, note_stop_signals() as received:
-            for interval in self.trainer.train(lanes, sorted(stops), call_seconds=CALL_SECONDS):
+            for segments in self.trainer.read_ahead(self.lanes, pace):
+                interval = self.trainer.run(segments, pace)
                 if is_first:
                     is_first = False
                     self._say(f"Compiled: step {interval.step} has a loss of {interval.loss:.4f}.")

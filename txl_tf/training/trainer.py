@@ -1,10 +1,9 @@
 """The training loop on the device: many steps per call, on any number of replicas."""
 
-import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -56,6 +55,23 @@ def check_batch(config: TrainConfig, n_replicas: int) -> int:
             f"{rows} lanes a replica, accumulate_steps={config.accumulate_steps}"
         )
     return rows
+
+
+class Segments(NamedTuple):
+    """The segments of one call to the device, as this process reads them.
+
+    Args:
+        ids: (n, rows, T + 1) int32, overlapping inputs and targets.
+        document_starts: (n, rows, T) bool, true where an input starts a document, or `None`.
+        lengths: (n,) int32, the lengths of the segments; positions after them have no loss. `None`
+            for T.
+        wait: How long the device waited for them, in seconds.
+    """
+
+    ids: np.ndarray
+    document_starts: np.ndarray | None = None
+    lengths: np.ndarray | None = None
+    wait: float = 0.0
 
 
 class Trainer:
@@ -118,79 +134,68 @@ class Trainer:
             gauges["loss_scale"] = float(self.optimizer.loss_scale.read())
         return gauges
 
-    def train(
-        self, lanes: TrainingLanes, stops: Sequence[int], *, call_seconds: float = math.inf
-    ) -> Iterator[Interval]:
-        """Runs the steps up to each stop in one call to the device, and yields their metrics.
+    def read_ahead(self, lanes: TrainingLanes, pace: Pace) -> Iterator[Segments]:
+        """Yields the segments of each call that is planned.
 
-        A call also ends where the segment length changes, and after about `call_seconds`. The
-        segments of the next call are read while the replicas compute.
+        A thread reads those of the next call while the replicas compute.
 
         Raises:
-            UserError: If the device runs out of memory, a record is damaged, or another process has
-                ended.
+            UserError: If a record is damaged.
         """
-        pace = Pace(self.step, stops, call_seconds, changes=lanes.changes)
         with ThreadPoolExecutor(1) as reader:
             ahead: Future | None = reader.submit(self._read, lanes, *pace.plan())
             while ahead:
-                resumed = time.perf_counter()
-                segments, document_starts, lengths = ahead.result()
+                begin = time.perf_counter()
+                segments = ahead.result()
+                wait = time.perf_counter() - begin
                 is_last = pace.is_planned
                 ahead = None if is_last else reader.submit(self._read, lanes, *pace.plan())
-                begin = time.perf_counter()
-                interval = self.run(segments, document_starts, lengths, n_padded=pace.longest)
-                # All processes use the chief's clock, so that they plan the same calls.
-                (seconds,) = self.workers.broadcast([time.perf_counter() - begin])
-                pace.note(seconds, len(segments))
-                if not pace.is_compiled(interval.step - len(segments)):
-                    each = (time.perf_counter() - resumed) / len(segments)
-                    interval = interval._replace(seconds=np.full(len(segments), each))
-                yield interval
+                yield segments._replace(wait=wait)
 
-    def _read(
-        self, lanes: TrainingLanes, start: int, n_steps: int
-    ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-        """Returns the arguments of `run` for a call in this process."""
+    def _read(self, lanes: TrainingLanes, start: int, n_steps: int) -> Segments:
         is_reset = self.config.reset_at_documents
         rows = slice(self.memory.lanes.start, self.memory.lanes.stop)
         starts = lanes.read_document_starts(start, n_steps, rows) if is_reset else None
         is_random = self.config.has_random_lengths
         lengths = lanes.read_lengths(start, n_steps) if is_random else None
-        return lanes.read(start, n_steps, rows), starts, lengths
+        return Segments(lanes.read(start, n_steps, rows), starts, lengths)
 
-    def run(
-        self,
-        segments: np.ndarray,
-        document_starts: np.ndarray | None = None,
-        lengths: np.ndarray | None = None,
-        *,
-        n_padded: int = 0,
-    ) -> Interval:
-        """Runs a step on each segment of this process; returns their metrics without durations.
+    def run(self, segments: Segments, pace: Pace | None = None) -> Interval:
+        """Runs a step on each segment in one call to the device; returns their metrics.
 
         Args:
-            segments: (n, rows, T + 1) int32 ids, overlapping inputs and targets.
-            document_starts: (n, rows, T) bool, true where an input starts a document, or `None`.
-            lengths: (n,) int32, the lengths of the segments; positions after them have no loss.
-                `None` for T.
-            n_padded: The number of segments to which the call is padded. The padding is not
-                computed; it avoids tracing and compiling again for a call of another length.
+            segments: The segments of this process.
+            pace: The plan that contains the call. It takes a note of the duration, and the call is
+                padded to its longest one: the padding is not computed, but avoids tracing and
+                compiling again for a call of another length. `None` for a single call, whose
+                duration is not measured.
+
+        Raises:
+            UserError: If the device runs out of memory, or another process has ended.
         """
-        start, n_steps = self.step, len(segments)
-        padding = max(0, n_padded - n_steps)
+        ids, document_starts, lengths, wait = segments
+        start, n_steps = self.step, len(ids)
+        padding = max(0, pace.longest - n_steps) if pace else 0
+        begin = time.perf_counter()
         with explain_full_memory(ADVICE):
-            batch = self._distribute(segments, padding)
+            batch = self._distribute(ids, padding)
             starts = None if document_starts is None else self._distribute(document_starts, padding)
             padded_lengths = None if lengths is None else tf.constant(np.pad(lengths, (0, padding)))
             with self.workers.explain_losses():
                 values = self.run_steps(batch, starts, tf.constant(n_steps), padded_lengths).numpy()
+        duration = time.perf_counter() - begin
+        seconds = np.full(n_steps, np.nan)
+        if pace:
+            # All processes use the chief's clock, so that they plan the same calls.
+            (duration_of_chief,) = self.workers.broadcast([duration])
+            pace.note(duration_of_chief, n_steps)
+            if not pace.is_compiled(start):
+                seconds[:] = (wait + duration) / n_steps
         nats, tokens, grad_norm, learning_rate = values.T
-        unknown = np.full(n_steps, np.nan)
-        tgt_len = segments.shape[2] - 1 - self.config.extra_len
+        tgt_len = ids.shape[2] - 1 - self.config.extra_len
         read_lengths = np.full(n_steps, tgt_len) if lengths is None else lengths
         n_read = self.config.train_batch_size * read_lengths
-        return Interval(start + n_steps, nats, tokens, grad_norm, learning_rate, n_read, unknown)
+        return Interval(start + n_steps, nats, tokens, grad_norm, learning_rate, n_read, seconds)
 
     def _distribute(self, steps: np.ndarray, padding: int) -> tf.Tensor:
         """Hands each replica its rows of (n, rows, ...), padded with steps of zeros."""

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -293,7 +294,7 @@ def start_training(records, model_dir, monkeypatch):
         except UserError:
             seen.append(True)
 
-    monkeypatch.setattr("txl_tf.training.job.train", try_lock)
+    monkeypatch.setattr("txl_tf.training.job.open_training", try_lock)
     options = read_flags(f"--model_dir={model_dir}", data_dir=records.data_dir)
     run(options, lambda options: None)
     return seen == [True]
@@ -380,7 +381,8 @@ def test_cutoffs_of_a_file_that_are_too_large_are_told_without_a_size(records, t
 
 
 def test_a_signal_at_the_end_of_the_training_skips_the_evaluation(records, tmp_path, monkeypatch):
-    monkeypatch.setattr("txl_tf.training.job.train", lambda *_, **__: signal.SIGTERM)
+    loop = SimpleNamespace(run=lambda: signal.SIGTERM)
+    monkeypatch.setattr("txl_tf.training.job.open_training", lambda *_, **__: loop)
     monkeypatch.setattr("txl_tf.programs.cli.train_command._evaluate", pytest.fail)
     options = read_flags(f"--model_dir={tmp_path / 'run'}", "--do_eval", data_dir=records.data_dir)
     with pytest.raises(StoppedError, match="SIGTERM after the training, before the eval") as caught:

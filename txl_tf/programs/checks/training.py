@@ -182,9 +182,11 @@ def _train(
         return _train_by_fit(training, ids, following)
     segments = np.concatenate([ids, following[..., -1:]], axis=-1)
     trainer = make_trainer(BYTES, training, devices)
-    parts = [trainer.run(segments[:10])]
+    from txl_tf.training.trainer import Segments  # with TensorFlow, which JAX does not need
+
+    parts = [trainer.run(Segments(segments[:10]))]
     before = _count_traces(trainer)
-    parts.append(trainer.run(segments[10:]))
+    parts.append(trainer.run(Segments(segments[10:])))
     losses = np.concatenate([part.nats / part.tokens for part in parts])
     return losses.tolist(), _count_traces(trainer) - before
 

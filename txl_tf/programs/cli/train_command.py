@@ -62,7 +62,7 @@ def run(
     locks = writes and not options.dry_run
     with lock_run(job.model_dir) if locks else contextlib.nullcontext():
         from txl_tf.training.dry_run import describe
-        from txl_tf.training.job import train
+        from txl_tf.training.job import open_training
         from txl_tf.training.workers import Workers
 
         _set_determinism(job)
@@ -72,7 +72,8 @@ def run(
             return
         workers = Workers(make_strategy(options))
         sampler = _choose_sampler(job, on_tpu="tpu" in options)
-        stop_signal = train(job, workers, make_sampler=sampler)
+        loop = open_training(job, workers, make_sampler=sampler)
+        stop_signal = loop.run() if loop else None
         if options.do_eval and stop_signal:
             raise StoppedError(
                 f"stopped by {stop_signal.name} after the training, before the evaluation",
