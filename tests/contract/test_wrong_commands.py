@@ -124,6 +124,8 @@ def faults(folder):
         assert call("txl_tf.programs.export_release", "--run=run", "--out=release").status == 0
         Path("file").touch()
         Path("x[1]").mkdir()
+        Path("tfrecords2019").mkdir()
+        Path("tfrecords2019/record_info-train.bsz-4.tlen-8.json").touch()
         Path("texts/empty.txt").touch()
         Path("texts/latin.txt").write_bytes(b"once\nupon \xff\n")
         Path("texts/unknown.txt").write_text("once\nUpon\n")

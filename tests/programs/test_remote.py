@@ -139,7 +139,7 @@ PLACES = ["data_dir", "model_dir", "eval_ckpt_path", "warm_start_path"]
 
 @pytest.mark.parametrize("flag", PLACES)
 def test_an_unknown_scheme_is_one_line(flag, tmp_path, capsys):
-    assert run_training(tmp_path, f"--{flag}=s3://bucket/a") == 1
+    assert run_training(tmp_path, "--do_eval", f"--{flag}=s3://bucket/a") == 1
     line = read_error(capsys)
     assert line.startswith("train_gpu.py: `s3://bucket/a")
     assert (

@@ -85,6 +85,8 @@ def generate_text(options: flags.FlagValues) -> None:
     """Prints prompts and their continuations."""
     if not 0 < options.top_p <= 1:
         raise flags.Error(f"--top_p must be in (0, 1]. Received: {options.top_p:g}")
+    if options.json and options.no_prompt:
+        raise flags.Error("--json and --no_prompt cannot be used together")
     check_seeds(options)
     _check_interactive(options)
     settings: dict[str, Any] = {

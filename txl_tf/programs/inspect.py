@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from txl_tf.data.records.reading import Records, Split, open_records, verify_records
+from txl_tf.data.records.reading import Records, Split, verify_records
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
-from txl_tf.programs.cli.run_flags import DATA_SETS, choose_data_set
+from txl_tf.programs.cli.run_flags import DATA_SETS, choose_data_set, open_data_set
 from txl_tf.progress import Bar
 
 _N_TOKENS = 2**22  # read at a time
@@ -45,7 +45,7 @@ def inspect_records(options: flags.FlagValues) -> None:
     """Prints the contents of the data set."""
     if options.data_dir is None:
         options["data_dir"].value = choose_data_set()
-    records = open_records(options.data_dir)
+    records = open_data_set(options.data_dir)
     sample = records.split(options.split or records.splits[0])
     if options.verify:
         verify_records(options.data_dir)

@@ -125,6 +125,13 @@ def check_flags(options: flags.FlagValues) -> None:
         raise flags.Error("--dry_run is for training: pass --do_train too")
     if options.max_eval_batch == 0:
         raise flags.Error("--max_eval_batch must be -1, for all, or positive. Received: 0")
+    for name, has_effect, needed in (
+        ("eval_ckpt_path", options.do_eval, "--do_eval"),
+        ("start_eval_steps", options.do_eval_only, "--do_eval_only"),
+        ("max_eval_batch", evaluates(options), "--do_eval or --do_eval_only"),
+    ):
+        if options[name].present and not has_effect:
+            raise flags.Error(f"--{name} is for evaluations: pass {needed} too")
 
 
 def choose_folders(options: flags.FlagValues) -> StoredRun | None:
