@@ -54,7 +54,7 @@ def draw_ids(seed, *shape):
 def train(model_config, training):
     """Returns what trains on one call's segments."""
     from txl_tf.training.strategy import make_gpu_strategy
-    from txl_tf.training.trainer import Segments, Trainer
+    from txl_tf.training.trainer import CallSegments, Trainer
     from txl_tf.training.workers import Workers
 
     trainer = Trainer(Workers(make_gpu_strategy()), model_config, training)
@@ -62,7 +62,9 @@ def train(model_config, training):
     def run(seed):
         ids = draw_ids(seed, 2, BATCH, training.window_len + 1)
         lengths = np.array([TGT_LEN, 2 + seed], np.int32)
-        return trainer.run(Segments(ids, lengths=lengths if training.has_random_lengths else None))
+        return trainer.run(
+            CallSegments(ids, lengths=lengths if training.has_random_lengths else None)
+        )
 
     return run
 

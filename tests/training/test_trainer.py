@@ -1,6 +1,8 @@
 """The steps of a run, against the same steps computed in another way."""
 
 import dataclasses
+from concurrent.futures import Future
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -209,16 +211,26 @@ def test_a_step_that_is_not_finite_changes_nothing_but_the_count(two_replicas):
 
 def test_steps_take_the_seconds_of_training_alone(one_replica, monkeypatch):
     trainer, found, clock = make_trainer(one_replica, SHALLOW), [], [0.0]
-    run = trainer.run_steps
+    run, wait = trainer.run_steps, Future.result
+
+    def wait_for_three_seconds(future):  # for segments
+        clock[0] += 3.0
+        return wait(future)
 
     def run_for_six_seconds(*args):
-        clock[0] += 6.0
-        return run(*args)
+        result = run(*args)
+
+        def finish():
+            clock[0] += 6.0
+            return result.numpy()
+
+        return SimpleNamespace(numpy=finish)
 
     monkeypatch.setattr("txl_tf.training.trainer.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr(Future, "result", wait_for_three_seconds)
     monkeypatch.setattr(trainer, "run_steps", run_for_six_seconds)
     for interval in run_calls(trainer, [2, 5, 7]):
         found.append(interval.seconds.tolist())
         clock[0] += 1000.0  # an evaluation
     # The first call is compiled, which says nothing of the speed.
-    assert found == [[pytest.approx(np.nan, nan_ok=True)] * 2, [2.0] * 3, [3.0] * 2]
+    assert found == [[pytest.approx(np.nan, nan_ok=True)] * 2, [3.0] * 3, [4.5] * 2]

@@ -34,7 +34,7 @@ def describe(job: TrainJob, n_replicas: int | None) -> Iterator[str]:
     """Yields lines about what a training run would do and need; nothing is trained or written.
 
     `n_replicas` is `None` if it is not known before training starts. Performs the checks of
-    `open_training`.
+    `open_training` and `TrainingLoop.run`.
     """
     config, lanes, found = open_job(job)
     training, options, model_dir = config.training, job.options, job.model_dir

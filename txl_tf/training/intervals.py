@@ -18,8 +18,8 @@ class Interval(NamedTuple):
     grad_norm: np.ndarray
     learning_rate: np.ndarray
     n_read: np.ndarray  # tokens, including those without a loss, but not extra context
-    # Including the wait for segments. NaN if the call was compiled first, as its duration then says
-    # nothing about the speed.
+    # Including the wait for segments. NaN if unknown: the call belonged to no `Pace`, or was
+    # compiled first, so its duration says nothing about the speed.
     seconds: np.ndarray
 
     @property
@@ -51,7 +51,8 @@ class Pace:
     """Plans the calls to the device: each ends at a stop, or after about `call_seconds`.
 
     A call also ends at each step in `changes`, where the shape of the segments changes. No call has
-    more than `longest` steps.
+    more than `longest` steps. `Trainer.read_ahead` plans the calls, `Trainer.run` notes their
+    durations.
     """
 
     def __init__(

@@ -114,21 +114,22 @@ def open_job(job: TrainJob) -> tuple[RunConfig, TrainingLanes, RunConfig | None]
 def open_training(
     job: TrainJob, workers: Workers, make_sampler: SamplerMaker | None = None
 ) -> TrainingLoop | None:
-    """Makes the model of a run or restores its newest checkpoint, ready to train.
+    """Makes the model of a run, restores its newest checkpoint if there is one, and opens its log.
 
-    The run stores what a `jit` of "auto" stands for here, and the location of its records. With
-    `make_sampler`, it generates a text at each evaluation.
+    A new run gets its folder. The run stores what a `jit` of "auto" stands for here, and the
+    location of its records. With `make_sampler`, it generates a text at each evaluation.
 
     In the 2019 code: the beginning of `train` of train_gpu.py; `TrainingLoop.run` is the rest.
 
     Returns:
-        The loop, whose `run` trains to the end of the schedule; `None` if no step is left, or early
-        stopping has ended the training.
+        The loop, whose `run` trains; `None` if no step is left, or early stopping has ended the
+        training.
 
     Raises:
-        UserError: As in `open_job` and `describe_other_records`; or if the run has already taken
-            more steps than the job specifies, a record is damaged, a checkpoint cannot be restored,
-            or another process of the run has ended or was started with other flags.
+        UserError: As in `open_job`, `describe_other_records` and `Trainer`; or if the run has
+            already taken more steps than the job specifies, a record is damaged, a checkpoint
+            cannot be restored, or another process of the run has ended or was started with other
+            flags.
     """
     # 1) Check everything that needs no device.
     config, lanes, found = open_job(job)
@@ -200,7 +201,7 @@ def open_training(
         )
         return None
 
-    # 4) Evaluate with the averaged weights, if there are any, and generate a sample.
+    # 4) Evaluations use the averaged weights, if there are any, and generate a sample.
     sample = None
     if make_sampler and workers.is_chief and options.eval_every:
         sample = make_sampler(trainer.model)
@@ -215,7 +216,15 @@ def open_training(
         with averages:
             return evaluator.score_lanes(held_out), _generate(sample) if sample else None
 
-    return TrainingLoop(trainer, lanes, checkpointer, log, validation, options, evaluate)
+    return TrainingLoop(
+        trainer,
+        lanes,
+        checkpointer,
+        log=log,
+        validation=validation,
+        options=options,
+        evaluate=evaluate,
+    )
 
 
 def _check_agreement(workers: Workers, job: TrainJob, config: RunConfig) -> None:

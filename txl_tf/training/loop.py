@@ -35,7 +35,9 @@ def check_stop_step(stop_step: int, first_step: int) -> None:
 
 @dataclass(eq=False)
 class TrainingLoop:
-    """Runs a restored trainer to the end of its schedule.
+    """Runs a restored trainer to the end of its schedule, or until early stopping.
+
+    In the 2019 code: the loop of `train` of train_gpu.py.
 
     `lanes` hold the training split. `log` and `validation` are `None` in processes other than the
     chief. `evaluate` scores the evaluation split, and may generate a sample in Markdown.
@@ -56,7 +58,7 @@ class TrainingLoop:
         self._bad_in_a_row = 0
 
     def run(self) -> signal.Signals | None:
-        """Trains to the last step.
+        """Trains to the last step, or until early stopping.
 
         After a signal to stop, it finishes the current call to the device, which takes a few
         seconds, and saves.
@@ -65,8 +67,9 @@ class TrainingLoop:
             A signal that arrived when the training was about to end; usually `None`.
 
         Raises:
-            UserError: If the device runs out of memory, a record is damaged, too many steps in a
-                row were not finite, a checkpoint cannot be saved, or another process has ended.
+            UserError: If the run has passed `stop_step`, the device runs out of memory, a record is
+                damaged, too many steps in a row were not finite, a checkpoint cannot be saved, or
+                another process has ended.
             StoppedError: If a signal, `max_hours` or `stop_step` stopped the run, after saving.
         """
         start = time.monotonic()

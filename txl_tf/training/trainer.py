@@ -57,12 +57,13 @@ def check_batch(config: TrainConfig, n_replicas: int) -> int:
     return rows
 
 
-class Segments(NamedTuple):
+class CallSegments(NamedTuple):
     """The segments of one call to the device, as this process reads them.
 
     Args:
-        ids: (n, rows, T + 1) int32, overlapping inputs and targets.
-        document_starts: (n, rows, T) bool, true where an input starts a document, or `None`.
+        ids: (n, rows, window + 1) int32, overlapping inputs and targets; the window is T, or longer
+            with extra context or random lengths.
+        document_starts: (n, rows, window) bool, true where an input starts a document, or `None`.
         lengths: (n,) int32, the lengths of the segments; positions after them have no loss. `None`
             for T.
         wait: How long the device waited for them, in seconds.
@@ -134,16 +135,18 @@ class Trainer:
             gauges["loss_scale"] = float(self.optimizer.loss_scale.read())
         return gauges
 
-    def read_ahead(self, lanes: TrainingLanes, pace: Pace) -> Iterator[Segments]:
-        """Yields the segments of each call that is planned.
+    def read_ahead(self, lanes: TrainingLanes, pace: Pace) -> Iterator[CallSegments]:
+        """Plans the calls of a pace, and yields the segments of each.
 
-        A thread reads those of the next call while the replicas compute.
+        While the replicas compute, a thread reads the segments of the next call. `pace` begins at
+        `step` and knows `lanes.changes`. Each yield must go to `run`, with the same pace, before
+        the next one is requested, because its duration decides how long later calls are.
 
         Raises:
             UserError: If a record is damaged.
         """
         with ThreadPoolExecutor(1) as reader:
-            ahead: Future | None = reader.submit(self._read, lanes, *pace.plan())
+            ahead: Future[CallSegments] | None = reader.submit(self._read, lanes, *pace.plan())
             while ahead:
                 begin = time.perf_counter()
                 segments = ahead.result()
@@ -152,15 +155,15 @@ class Trainer:
                 ahead = None if is_last else reader.submit(self._read, lanes, *pace.plan())
                 yield segments._replace(wait=wait)
 
-    def _read(self, lanes: TrainingLanes, start: int, n_steps: int) -> Segments:
+    def _read(self, lanes: TrainingLanes, start: int, n_steps: int) -> CallSegments:
         is_reset = self.config.reset_at_documents
         rows = slice(self.memory.lanes.start, self.memory.lanes.stop)
         starts = lanes.read_document_starts(start, n_steps, rows) if is_reset else None
         is_random = self.config.has_random_lengths
         lengths = lanes.read_lengths(start, n_steps) if is_random else None
-        return Segments(lanes.read(start, n_steps, rows), starts, lengths)
+        return CallSegments(lanes.read(start, n_steps, rows), starts, lengths)
 
-    def run(self, segments: Segments, pace: Pace | None = None) -> Interval:
+    def run(self, segments: CallSegments, pace: Pace | None = None) -> Interval:
         """Runs a step on each segment in one call to the device; returns their metrics.
 
         Args:
@@ -175,7 +178,7 @@ class Trainer:
         """
         ids, document_starts, lengths, wait = segments
         start, n_steps = self.step, len(ids)
-        padding = max(0, pace.longest - n_steps) if pace else 0
+        padding = 0 if pace is None else max(0, pace.longest - n_steps)
         begin = time.perf_counter()
         with explain_full_memory(ADVICE):
             batch = self._distribute(ids, padding)
@@ -185,7 +188,7 @@ class Trainer:
                 values = self.run_steps(batch, starts, tf.constant(n_steps), padded_lengths).numpy()
         duration = time.perf_counter() - begin
         seconds = np.full(n_steps, np.nan)
-        if pace:
+        if pace is not None:
             # All processes use the chief's clock, so that they plan the same calls.
             (duration_of_chief,) = self.workers.broadcast([duration])
             pace.note(duration_of_chief, n_steps)

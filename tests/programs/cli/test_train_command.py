@@ -284,7 +284,7 @@ def test_each_flag_without_effect_prints_what_replaces_it(records, capsys):
 
 
 def start_training(records, model_dir, monkeypatch):
-    """Begins a run; returns whether its folder was locked when it came to train."""
+    """Begins a run; returns whether its folder was locked when it was opened and trained."""
     seen = []
 
     def try_lock(*_, **__):
@@ -294,10 +294,14 @@ def start_training(records, model_dir, monkeypatch):
         except UserError:
             seen.append(True)
 
-    monkeypatch.setattr("txl_tf.training.job.open_training", try_lock)
+    def open_training(*_, **__):
+        try_lock()
+        return SimpleNamespace(run=try_lock)
+
+    monkeypatch.setattr("txl_tf.training.job.open_training", open_training)
     options = read_flags(f"--model_dir={model_dir}", data_dir=records.data_dir)
     run(options, lambda options: None)
-    return seen == [True]
+    return seen == [True, True]
 
 
 @pytest.mark.parametrize("index", [0, 1])

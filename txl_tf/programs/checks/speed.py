@@ -114,12 +114,12 @@ def _time_trainer(
     import tensorflow as tf
 
     from txl_tf.training.dry_run import compile_activations, count_kept_memory
-    from txl_tf.training.trainer import Segments
+    from txl_tf.training.trainer import CallSegments
 
     if tf.config.list_logical_devices("GPU"):
         tf.config.experimental.reset_memory_stats("GPU:0")
     trainer = make_trainer(model, training)
-    seconds = time_call(lambda: trainer.run(Segments(segments))) / len(segments)
+    seconds = time_call(lambda: trainer.run(CallSegments(segments))) / len(segments)
     peak = trainer.read_gauges().get("peak_memory_bytes")
     account = sum(count_kept_memory(model, training).values())
     account += compile_activations(model, training)

@@ -180,13 +180,13 @@ def _train(
     following = _make_pattern()[1:].reshape(4, 20, 16).transpose(1, 0, 2)
     if is_jax():
         return _train_by_fit(training, ids, following)
+    from txl_tf.training.trainer import CallSegments
+
     segments = np.concatenate([ids, following[..., -1:]], axis=-1)
     trainer = make_trainer(BYTES, training, devices)
-    from txl_tf.training.trainer import Segments  # with TensorFlow, which JAX does not need
-
-    parts = [trainer.run(Segments(segments[:10]))]
+    parts = [trainer.run(CallSegments(segments[:10]))]
     before = _count_traces(trainer)
-    parts.append(trainer.run(Segments(segments[10:])))
+    parts.append(trainer.run(CallSegments(segments[10:])))
     losses = np.concatenate([part.nats / part.tokens for part in parts])
     return losses.tolist(), _count_traces(trainer) - before
 

@@ -74,6 +74,7 @@ def run(
         sampler = _choose_sampler(job, on_tpu="tpu" in options)
         loop = open_training(job, workers, make_sampler=sampler)
         stop_signal = loop.run() if loop else None
+        del loop  # the evaluation may need the device's memory
         if options.do_eval and stop_signal:
             raise StoppedError(
                 f"stopped by {stop_signal.name} after the training, before the evaluation",
