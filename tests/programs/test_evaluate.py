@@ -281,7 +281,7 @@ def test_records_of_another_size_are_refused_without_a_vocabulary(bare_run, tmp_
 
 
 @pytest.mark.slow
-def test_sliding_windows_read_no_memory(run, capsys):
+def test_sliding_windows_read_no_memory(run, preset, capsys):
     arguments = [run, "--stride=2", "--tgt_len=5"]
     found = evaluate_as_json(capsys, *arguments)
     assert found["stride"] == 2
@@ -291,6 +291,8 @@ def test_sliding_windows_read_no_memory(run, capsys):
     out = capsys.readouterr().out
     assert "2 at a time, sliding windows with a stride of 2" in out
     assert "sliding windows with a stride of 2" in read_rows(out)["lanes"]
+    # The preset has `same_length`, which needs a memory.
+    assert call(*arguments, f"--preset={preset}", "--mem_len=0") == 0
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from absl import flags
 
 from txl_tf.data.files import is_remote
 from txl_tf.errors import UserError, explain_errors
-from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.flags import define_flag, refuse_flags
 from txl_tf.programs.cli.program import run_program
 from txl_tf.programs.cli.run_flags import (
     check_figures,
@@ -95,6 +95,8 @@ def _measure_contexts(options: flags.FlagValues) -> "ContextReport":
     lengths = list(range(options.first_context, options.max_context + 1, options.delta))
     if len(lengths) < 2:
         raise flags.Error("--max_context must be at least --first_context + --delta")
+    if not options.eval_tokens:
+        refuse_flags(options, "attention_lengths", reason="with --eval_tokens=0")
     shares = _read_numbers("share", options.share, float, lambda value: 0 < value <= 1)
     attention_lengths = options.attention_lengths and _read_numbers(
         "attention_lengths", options.attention_lengths, int, lambda value: value >= 0

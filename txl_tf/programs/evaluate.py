@@ -143,9 +143,9 @@ def evaluate_run(options: flags.FlagValues) -> None:
 
 def _choose_evaluation(options: flags.FlagValues, base: EvalConfig) -> EvalConfig:
     """Returns the evaluation config of the preset or run, overridden by the flags."""
-    evaluation = override_evaluation(base, options)
     if options.stride is not None:
-        evaluation = dataclasses.replace(evaluation, mem_len=0, same_length=False)
+        base = dataclasses.replace(base, mem_len=0, same_length=False)
+    evaluation = override_evaluation(base, options)
     if options.dynamic and options.lanes is None:
         evaluation = dataclasses.replace(evaluation, eval_batch_size=1)
     return evaluation

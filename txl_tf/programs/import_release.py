@@ -19,7 +19,12 @@ from txl_tf.data.download import PublishedFile, fetch
 from txl_tf.data.temporary_folders import check_new_folder
 from txl_tf.errors import UserError
 from txl_tf.programs.cli.config_flags import SPAN_FIELDS, define_config_flags, override
-from txl_tf.programs.cli.flags import define_flag, define_second_name, reraise_as_flag_error
+from txl_tf.programs.cli.flags import (
+    define_flag,
+    define_second_name,
+    refuse_flags,
+    reraise_as_flag_error,
+)
 from txl_tf.programs.cli.program import run_program
 from txl_tf.programs.cli.run_flags import check_source
 from txl_tf.runs.folder import RunConfig
@@ -72,6 +77,8 @@ def import_run(options: flags.FlagValues) -> None:
     """Imports the source as a run folder, and prints its properties and the next command."""
     if (options.source is None) == (options.download is None):
         raise flags.Error("pass either --source or --download")
+    if not options.download:
+        refuse_flags(options, "raw_dir", reason="without --download")
     check_new_folder(options.out)  # before reading, which may take minutes
     source = options.source
     if options.download:

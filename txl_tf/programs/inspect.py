@@ -14,7 +14,7 @@ import numpy as np
 from absl import flags
 
 from txl_tf.data.records.reading import Records, Split, verify_records
-from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.flags import define_flag, refuse_flags
 from txl_tf.programs.cli.program import run_program
 from txl_tf.programs.cli.run_flags import DATA_SETS, choose_data_set, open_data_set
 from txl_tf.progress import Bar
@@ -43,6 +43,8 @@ def define_flags() -> flags.FlagValues:
 
 def inspect_records(options: flags.FlagValues) -> None:
     """Prints the contents of the data set."""
+    if options.json:
+        refuse_flags(options, "split", "lines", reason="with --json")
     if options.data_dir is None:
         options["data_dir"].value = choose_data_set()
     records = open_data_set(options.data_dir)

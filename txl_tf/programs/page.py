@@ -14,7 +14,7 @@ from absl import flags
 from txl_tf.data.text.text_files import EncodingErrors, StandardInput, TextSource, find_files
 from txl_tf.errors import UserError
 from txl_tf.programs.cli.config_flags import define_span_flags, override_evaluation
-from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.flags import define_flag, refuse_flags
 from txl_tf.programs.cli.program import run_program
 from txl_tf.programs.cli.run_flags import (
     check_out_files,
@@ -75,6 +75,8 @@ def write_page(options: flags.FlagValues) -> None:
         raise flags.Error(f"one file is expected. Received: {' '.join(options.file)}")
     if options["data_dir"].present and not options.split:
         raise flags.Error("--data_dir needs --split")
+    if options.split:
+        refuse_flags(options, "encoding_errors", reason="with --split")
     check_out_files(options, "out")
     check_texts(options.file)
     choose_run(options)

@@ -30,7 +30,12 @@ from txl_tf.preparation.options import (
 )
 from txl_tf.preparation.prepare import prepare, print_summary
 from txl_tf.programs.cli.config_flags import define_field_flag
-from txl_tf.programs.cli.flags import define_flag, define_second_name, parse_integers
+from txl_tf.programs.cli.flags import (
+    define_flag,
+    define_second_name,
+    parse_integers,
+    refuse_flags,
+)
 from txl_tf.programs.cli.legacy_flags import (
     PREPARATION_FLAGS,
     define_legacy_flags,
@@ -121,6 +126,8 @@ def check_flags(options: flags.FlagValues) -> None:
     for name, datasets in DATASETS_OF_OPTION.items():
         is_refused = name in given and dataset not in datasets
         _refuse(is_refused, f"flag --{name} is for {' and '.join(datasets)}. {where}")
+    if dataset == "enwik8" or (dataset == TEXT and level == "byte"):
+        refuse_flags(options, "encoding_errors", reason="on bytes, which may be any")
     if level == "char" and "unknown" in given:
         text = f"--unknown must be one character with --level=char. Received: {options.unknown}"
         _refuse(len(options.unknown) != 1, text)

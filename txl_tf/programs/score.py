@@ -22,7 +22,7 @@ from txl_tf.programs.cli.config_flags import (
     define_span_flags,
     override_evaluation,
 )
-from txl_tf.programs.cli.flags import define_flag
+from txl_tf.programs.cli.flags import define_flag, refuse_flags
 from txl_tf.programs.cli.pipeline_flags import (
     check_pipeline_flags,
     define_pipeline_flags,
@@ -97,6 +97,8 @@ def define_flags() -> flags.FlagValues:
 def score_files(options: flags.FlagValues) -> None:
     """Scores texts and prints a line for each text and one for the total."""
     if options.json:
+        if options.format != "jsonl":
+            refuse_flags(options, "format", reason="with --json")
         options["format"].value = "jsonl"
     _check_flags(options)
     check_texts(options.files)

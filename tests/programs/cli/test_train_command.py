@@ -16,12 +16,13 @@ from txl_tf.programs.cli.flags import parse_flags
 from txl_tf.programs.cli.train_command import run
 from txl_tf.programs.cli.train_flags import (
     define_flags,
+    list_idle_flags,
     make_config,
     make_eval_config,
     make_job,
     read_settings,
 )
-from txl_tf.runs.folder import RunConfig, make_run_folder
+from txl_tf.runs.folder import RunConfig, make_run_folder, read_run
 from txl_tf.runs.lock import lock_run
 
 # The training program of the 2019 release; flags that concern TPUs alone are left out.
@@ -399,3 +400,26 @@ def test_cutoffs_of_a_file_may_be_those_of_a_large_vocabulary(tmp_path):
     path.write_text("[model]\ncutoffs = [60000, 1100000]\n")
     settings = read_settings(read_flags(f"--config={path}"), ModelConfig(n_token=1_500_000))
     assert settings.model.cutoffs == (60_000, 1_100_000)
+
+
+def test_flags_of_training_are_told_if_nothing_is_trained():
+    given = ["--precision=bfloat16", "--max_hours=1", "--mem_len=5", "--dropout=0", "--jit=none"]
+    assert list_idle_flags(read_flags(*given)) == []
+    options = read_flags(*given, "--do_train=false", "--do_eval")
+    assert set(list_idle_flags(options)) == {"--precision", "--max_hours"}
+
+
+def test_settings_of_evaluations_without_effect_are_told(records, tmp_path, capsys):
+    def describe(*arguments):
+        path = str(tmp_path / "run")
+        options = read_flags(f"--model_dir={path}", *arguments, data_dir=records.data_dir)
+        job = make_job(options, read_run(path, needs_data=False))
+        make_run_folder(path, job.config, records.vocabulary)
+        return capsys.readouterr().out
+
+    told = "The run keeps its own settings of evaluations"
+    assert told not in describe("--eval_mem_len=30")  # makes the run
+    assert told in describe("--eval_mem_len=31")
+    assert told not in describe("--eval_mem_len=31", "--eval_every=5")
+    assert told not in describe("--eval_mem_len=31", "--do_eval")
+    assert told not in describe()

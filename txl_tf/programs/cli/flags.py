@@ -117,6 +117,8 @@ def define_flag(
         parser = flags.EnumParser(list(choices))
     elif is_path:
         parser = _PathParser(is_utf8=not multiple)
+    elif default is None and not multiple:
+        parser = _TextParser()
     else:
         parser = flags.ArgumentParser()
     flag: Any
@@ -131,6 +133,16 @@ def define_flag(
     flags.DEFINE_flag(flag, options)
 
 
+def refuse_flags(options: flags.FlagValues, *names: str, reason: str) -> None:
+    """Raises a `flags.Error` if the command line has one of these flags, which have no effect.
+
+    `reason` ends the message, as in "without --do_eval".
+    """
+    for name in names:
+        if options[name].present:
+            raise flags.Error(f"--{name} has no effect {reason}")
+
+
 class _RealParser(flags.FloatParser):
     """Takes a finite number."""
 
@@ -138,6 +150,15 @@ class _RealParser(flags.FloatParser):
         if not math.isfinite(value := super().convert(argument)):
             raise ValueError("it must be finite")
         return value
+
+
+class _TextParser(flags.ArgumentParser):
+    """Takes a text; an empty one would be taken for none."""
+
+    def parse(self, argument: str) -> str:
+        if not argument:
+            raise ValueError("it must not be empty (is a shell variable not set?)")
+        return argument
 
 
 class _PathParser(flags.ArgumentParser):

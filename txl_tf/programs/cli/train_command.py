@@ -14,7 +14,13 @@ from absl import flags
 from txl_tf.data.files import check_folder
 from txl_tf.errors import StoppedError
 from txl_tf.programs.cli.legacy_flags import TRAINING_FLAGS, describe_legacy_flags
-from txl_tf.programs.cli.train_flags import check_flags, choose_folders, make_job, trains
+from txl_tf.programs.cli.train_flags import (
+    check_flags,
+    choose_folders,
+    list_idle_flags,
+    make_job,
+    trains,
+)
 from txl_tf.quiet_start import check_backend
 from txl_tf.runs.checkpoint_choice import check_exists, find_checkpoint, list_checkpoints
 from txl_tf.runs.lock import lock_run
@@ -39,6 +45,8 @@ def run(
     check_flags(options)
     for line in describe_legacy_flags(options, TRAINING_FLAGS):
         print(line)
+    if idle := list_idle_flags(options):
+        print(f"Without training, no effect: {', '.join(idle)}.")
     check_backend()
     found = choose_folders(options)
     _check_paths(options)

@@ -21,10 +21,11 @@ from txl_tf.config.training import RunOptions
 from txl_tf.data.files import is_remote, join_path, read_text
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError, explain_errors
-from txl_tf.programs.cli.config_flags import define_config_flags, override
+from txl_tf.programs.cli.config_flags import define_config_flags, name_flags, override
 from txl_tf.programs.cli.flags import (
     define_flag,
     define_second_name,
+    refuse_flags,
     reraise_as_flag_error,
     write_value,
 )
@@ -125,13 +126,24 @@ def check_flags(options: flags.FlagValues) -> None:
         raise flags.Error("--dry_run is for training: pass --do_train too")
     if options.max_eval_batch == 0:
         raise flags.Error("--max_eval_batch must be -1, for all, or positive. Received: 0")
-    for name, has_effect, needed in (
-        ("eval_ckpt_path", options.do_eval, "--do_eval"),
-        ("start_eval_steps", options.do_eval_only, "--do_eval_only"),
-        ("max_eval_batch", evaluates(options), "--do_eval or --do_eval_only"),
-    ):
-        if options[name].present and not has_effect:
-            raise flags.Error(f"--{name} is for evaluations: pass {needed} too")
+    if not options.do_eval:
+        refuse_flags(options, "eval_ckpt_path", reason="without --do_eval")
+    if not options.do_eval_only:
+        refuse_flags(options, "start_eval_steps", reason="without --do_eval_only")
+    if not evaluates(options):
+        refuse_flags(options, "max_eval_batch", reason="without --do_eval or --do_eval_only")
+
+
+def list_idle_flags(options: flags.FlagValues) -> list[str]:
+    """Returns the flags on the command line that have no effect because nothing is trained."""
+    if trains(options):
+        return []
+    names = {"warm_start_path", "accept_other_records", "cpu_replicas"}
+    names |= {"tpu", "tpu_zone", "gcp_project"}
+    names |= {*name_flags(TrainConfig).values(), *name_flags(RunOptions).values()}
+    names -= {"jit", "deterministic", "eval_split", "use_ema"}
+    names -= {*name_flags(EvalConfig, "").values()}  # without training, --X is --eval_X
+    return [f"--{name}" for name in options if name in names and options[name].present]
 
 
 def choose_folders(options: flags.FlagValues) -> StoredRun | None:
@@ -209,12 +221,20 @@ def make_job(options: flags.FlagValues, found: StoredRun | None) -> "TrainJob":
     preset = read_settings(options, choose_model(records, known.model if known else start))
     base = found.options if found else RunOptions()
     run_options = reraise_as_flag_error(override, base, options)
+    if trains(options) and not run_options.eval_every:
+        refuse_flags(options, "sample_tokens", reason="without --eval_every")
     if trains(options):
         records.split("train")
-    if evaluates(options) or run_options.eval_every:
+    if evaluates(options) or run_options.eval_every or options["eval_split"].present:
         records.split(run_options.eval_split)
     if trains(options):
         config = reraise_as_flag_error(make_config, options, records, preset, known, start)
+        is_evaluated = run_options.eval_every or options.do_eval
+        if known and known.evaluation != config.evaluation and not is_evaluated:
+            print(
+                "The run keeps its own settings of evaluations: those given here have no effect "
+                "without --eval_every or --do_eval."
+            )
     else:
         known = known or read_run_config(options.model_dir)
         config = make_config_to_evaluate(options, preset, known)
@@ -246,6 +266,8 @@ def make_config(
     have their defaults, and the evaluation uses the settings of training.
     """
     model = _make_model_config(options, records, preset, found.model if found else start)
+    unused = ("init_std", "proj_init_std") if model.init == "uniform" else ("init_range",)
+    refuse_flags(options, *unused, reason=f"with init={model.init}")
     base = preset or found
     n_warmup = preset.training.warmup_steps if preset else 0
     has_own = options["train_steps"].present and not options["warmup_steps"].present
@@ -268,6 +290,9 @@ def make_config(
         training = override(TrainConfig(), options)
         evaluation = _evaluate_as_trained(training)
     evaluation = make_eval_config(options, evaluation)
+    for name, config in (("counts_self", training), ("eval_counts_self", evaluation)):
+        if config.counts_self and not config.same_length:
+            refuse_flags(options, name, reason="without same_length")
     return RunConfig(records.dataset, model, training, evaluation)
 
 
