@@ -87,7 +87,10 @@ def test_the_preset_of_the_sizes_gives_span_and_dropout(tmp_path, capsys):
     lm = txl_tf.load(tmp_path / "run")
     assert lm.evaluation == txl_tf.presets.get("text8_base").evaluation
     assert (lm.config.dropout, lm.config.dropatt) == (0.1, 0.0)
-    assert "preset text8_base" in capsys.readouterr().out
+    assert "preset text8_base)" in capsys.readouterr().out
+    more = ("--out", tmp_path / "other", "--eval_mem_len", 10)
+    assert run("--source", tmp_path / "source", *more) == 0
+    assert "preset text8_base, changed by flags)" in capsys.readouterr().out
 
 
 def test_without_data_the_run_knows_ids_alone(tmp_path, capsys):

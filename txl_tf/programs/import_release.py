@@ -162,11 +162,13 @@ def _describe_evaluation(config: EvalConfig, release: "Release", name: str | Non
     """Prints how the run will be evaluated, and where these settings come from."""
     from txl_tf.scoring.evaluator import describe_evaluation
 
-    if release.evaluation:
+    stated = release.evaluation
+    if stated:
         origin = "stated in its folder"
     elif name:
-        published = presets.get(name).published
+        published, stated = presets.get(name).published, presets.get(name).evaluation
         origin = f"preset {name}" + (f", published {published}" if published else "")
     else:
         origin = "no preset has these sizes; --eval_mem_len and similar flags change this"
+    origin += ", changed by flags" if stated and config != stated else ""
     print(f"  evaluated with {describe_evaluation(config)} ({origin})")
