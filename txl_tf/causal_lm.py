@@ -18,7 +18,7 @@ from txl_tf.data.lanes.segments import LANES, Segments, check_batches, check_ids
 from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary, check_size
 from txl_tf.errors import UserError, check_integer
-from txl_tf.models.segment_model import refuse
+from txl_tf.models.segment_model import check_trainable, refuse
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.pretrained import find_pretrained
 from txl_tf.quiet_start import check_backend
@@ -118,6 +118,7 @@ class CausalLM(keras.Model):
         if isinstance(config, TransformerXL):
             if seed is not None or remat or "dtype" in kwargs:
                 raise UserError("`seed`, `remat` and `dtype` must be set in the TransformerXL")
+            check_trainable(config)
             super().__init__(name=name, dtype=config.dtype_policy, **kwargs)
             self.backbone = config
         else:
@@ -463,7 +464,10 @@ class CausalLM(keras.Model):
         training: bool = True,
     ) -> Any:
         shape = tuple(y_pred.shape[:2])
-        nats = self.backbone.nll(y_pred, _fix_shape("targets", y, shape))  # (B, T)
+        targets = _fix_shape("targets", y, shape)
+        if "int" not in keras.backend.standardize_dtype(targets.dtype):
+            raise UserError(f"`targets` must be integers. Received: dtype={targets.dtype}")
+        nats = self.backbone.nll(y_pred, targets)  # (B, T)
         if sample_weight is None:
             sample_weight = ops.ones(shape)
         weights = ops.cast(_fix_shape("sample weights", sample_weight, shape), nats.dtype)
@@ -541,6 +545,8 @@ def _list_spans(
 
 def _fix_shape(name: str, x: Any, shape: tuple[int | None, ...]) -> Any:
     """Returns a tensor (B, T) with a static shape; `None` in `shape` stands for any size."""
+    if x is None:
+        raise UserError(f"`{name}` must be given: the ids that follow each id of the data")
     pairs = list(zip(x.shape, shape, strict=False))
     fixed = [wanted or found for found, wanted in pairs]
     is_other = any(None not in pair and pair[0] != pair[1] for pair in pairs)

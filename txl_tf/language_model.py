@@ -278,8 +278,10 @@ class LanguageModel:
         """The records to evaluate on: those given, or those of the run; `None` without any."""
         if self._records is not None:
             return self._records
-        folder = self._records_dir or (self.run and find_run_data(self.run))
-        return open_records(folder) if folder else None
+        folder = self._records_dir
+        if folder is None and self.run:
+            folder = find_run_data(self.run)
+        return None if folder is None else open_records(folder)
 
     def score(
         self,
@@ -329,6 +331,8 @@ class LanguageModel:
         scorer = self._get_scorer(self._choose_dynamic(dynamic), batch_size, mask_empty_memory, jit)
         has_no_prefix = isinstance(prefix, str | bytes) and not prefix
         prefix_ids = () if has_no_prefix else self._encoder.encode(prefix)
+        if not has_no_prefix and not len(prefix_ids):
+            raise UserError(f"`prefix` must have at least one token. Received: {prefix!r}")
         scores = scorer.score(
             [chunks] if carry_memory else ([chunk] for chunk in chunks),
             prefix=prefix_ids,
@@ -364,7 +368,7 @@ class LanguageModel:
                 if the model is quantized, its `evaluation` has a temperature other than 1, the rule
                 needs a training split and the records have none, or the weights diverge.
         """
-        records = open_records(data_dir) if data_dir else self.records
+        records = self.records if data_dir is None else open_records(data_dir)
         if records is None:
             raise UserError("the model has no records of its own: pass `data_dir`, their folder")
         self._check_records(records, split)
@@ -390,10 +394,17 @@ class LanguageModel:
             evaluation: The lanes, segment length and span; `None` for those of the model.
             dynamic: How the weights learn in dynamic evaluation; `None` for static evaluation.
             jit: How much of the step XLA compiles; see `txl_tf.models.compilation`.
+
+        Raises:
+            UserError: If the records have another vocabulary than the model; with `dynamic`, as in
+                `evaluate`.
         """
         evaluation, reader = evaluation or self.evaluation, None
-        if dynamic is not None:
-            reader = make_adapting_reader(self.model, evaluation, dynamic, records, jit=jit)
+        learning = self._choose_dynamic(dynamic or False)
+        if records is not None:
+            self._check_vocabulary(records)
+        if learning is not None:
+            reader = make_adapting_reader(self.model, evaluation, learning, records, jit=jit)
         vocabulary = self.vocabulary if records is None else records.vocabulary
         return Evaluator(self.model, evaluation, vocabulary=vocabulary, jit=jit, reader=reader)
 
@@ -479,12 +490,15 @@ class LanguageModel:
 
     def _check_records(self, records: Records, split: str) -> None:
         """Checks that a split has the vocabulary of the model, and what the evaluation needs."""
+        self._check_vocabulary(records)
+        check_records(records, self.config, self.evaluation, split)
+
+    def _check_vocabulary(self, records: Records) -> None:
         if self.vocabulary is not None and records.vocabulary != self.vocabulary:
             raise UserError(
                 f"`{records.data_dir}` has another vocabulary than the model. Make the records "
                 "with --vocab_file RUN/vocabulary.json"
             )
-        check_records(records, self.config, self.evaluation, split)
 
     def _choose_dynamic(self, dynamic: DynamicConfig | bool) -> DynamicConfig | None:
         """Returns the settings of dynamic evaluation; `None` for static evaluation."""

@@ -1,6 +1,7 @@
 """Extends the vocabulary of a trained model."""
 
 import dataclasses
+import math
 import os
 from collections.abc import Sequence
 
@@ -55,7 +56,9 @@ def extend_vocabulary(
         )
     if get_kernel_dtype(lm.model) != "float32":
         raise UserError("a quantized model cannot be extended: load it without `precision`")
-    if isinstance(symbols, str) or not symbols:
+    if not math.isfinite(bias_gap):
+        raise UserError(f"`bias_gap` must be finite. Received: {bias_gap}")
+    if isinstance(symbols, str | set) or not symbols:
         raise UserError(f"`symbols` must be a list of at least one symbol. Received: {symbols!r}")
     if known := [symbol for symbol in symbols if vocabulary.find_id(symbol) is not None]:
         raise UserError(f"`symbols` must be new. The vocabulary has: {', '.join(known[:5])}")

@@ -10,6 +10,7 @@ from small_commands import write_words
 from txl_tf import CausalLM, Segments, TransformerXL
 from txl_tf.data import open_records
 from txl_tf.errors import UserError
+from txl_tf.models.quantization import quantize
 
 LANE = r"row b of a batch must continue where row b of the batch before ended \(a lane\)"
 
@@ -194,3 +195,19 @@ def test_the_program_of_keras_may_not_shuffle_by_itself():
     make_lm().fit(data, epochs=1, verbose=0)
     assert read[-len(data) :] == list(range(len(data)))
     assert isinstance(data, keras.utils.PyDataset)
+
+
+def test_targets_that_are_no_integers_or_missing_are_refused(lm):
+    ids = np.zeros((BATCH, LENGTH), "int32")
+    with pytest.raises(UserError, match=r"`targets` must be integers. Received: dtype="):
+        lm.train_on_batch(ids, ids + 0.5)
+    with pytest.raises(UserError, match="`targets` must be given"):
+        lm.fit(ids)
+    with pytest.raises(UserError, match="`n_token` of at least 24"):
+        lm.fit(ids, tf.constant(ids + 23))
+
+
+def test_a_quantized_model_is_not_trained():
+    model = quantize(TransformerXL(CONFIG), "int8")
+    with pytest.raises(UserError, match="a quantized model cannot be trained"):
+        CausalLM(model, batch_size=BATCH)

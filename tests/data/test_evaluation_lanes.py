@@ -134,3 +134,8 @@ def test_lanes_of_the_release_are_cold():
     message = r"^`warm_len` must be 0 with `drop_rest`.* Received: warm_len=3$"
     with pytest.raises(ValueError, match=message):
         EvaluationLanes(Positions(103), n_lanes=5, tgt_len=7, warm_len=3, drop_rest=True)
+
+
+def test_a_negative_length_to_warm_is_refused():
+    with pytest.raises(ValueError, match="`warm_len` must be an integer >= 0"):
+        EvaluationLanes(Positions(103), n_lanes=5, tgt_len=7, warm_len=-7)

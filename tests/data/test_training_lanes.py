@@ -194,3 +194,17 @@ def test_random_segments_have_one_shape_and_zeros_behind_the_split():
 def test_random_lengths_that_could_be_below_1_are_refused(std, half_rate):
     with pytest.raises(ValueError, match=r"`tgt_len` must leave each segment .* a token"):
         make_lanes("random", tgt_len_std=std, half_len_rate=half_rate)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tgt_len_std": -1.0}, "`tgt_len_std` of at least 0"),
+        ({"half_len_rate": -0.1}, "`half_len_rate` from 0"),
+        ({"tgt_len_std": 1.0, "tgt_len_schedule": ((10, 3),)}, "no `tgt_len_schedule`"),
+        ({"extra_len": -1}, "`extra_len` must be an integer >= 0"),
+    ],
+)
+def test_lengths_that_would_lose_tokens_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        TrainingLanes(Positions(997), n_lanes=3, tgt_len=11, **arguments)

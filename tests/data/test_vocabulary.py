@@ -148,3 +148,16 @@ def test_the_prefix_is_what_the_vocabulary_has():
     assert choose_prefix(Vocabulary("char", tuple("\n abcdefgh."))) == "\n"
     assert choose_prefix(Vocabulary("char", ("_", "a"), space="_")) == " "
     assert choose_prefix(Vocabulary("word", ("a", "b"))) == ""
+
+
+def test_symbols_may_be_a_list():
+    assert Vocabulary("char", ["a", "b"]) == Vocabulary("char", ("a", "b"))
+
+
+def test_one_text_is_no_list_of_texts_and_an_array_is_no_text():
+    with pytest.raises(UserError, match="`texts` must be a list of texts"):
+        Vocabulary.learn("word", "the cat")
+    with pytest.raises(UserError, match="`special` must be a list of symbols"):
+        Vocabulary.learn("word", ["the cat"], special="<eos>")
+    with pytest.raises(UserError, match=r"a text must be `str` or `bytes`. Received: ndarray"):
+        Vocabulary("byte", tuple(map(str, range(256)))).encode(np.array([72, 105]))

@@ -158,3 +158,11 @@ def test_the_same_data_gives_the_same_bytes(tmp_path):
     assert list_files(tmp_path / "a") == list_files(tmp_path / "b")
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "argument", [{"cutoffs": (2.7,)}, {"tokens_per_record": 8.5}, {"tokens_per_shard": -1}]
+)
+def test_sizes_must_be_positive_integers(tmp_path, argument):
+    with pytest.raises(ValueError, match=rf"`{next(iter(argument))}` must be an integer >= 1"):
+        write(tmp_path, **argument)

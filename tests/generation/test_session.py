@@ -146,3 +146,9 @@ def test_a_session_of_ids_reads_ids_only():
             session.read(wrong)
     for ids, expected in zip(session.ids, before, strict=True):  # also of a row that can read it
         np.testing.assert_array_equal(ids, expected)
+
+
+def test_a_stream_is_of_one_text():
+    for prompts in (["the", "a"], [np.array([1])]):
+        with pytest.raises(UserError, match="`stream` needs one prompt, given as text"):
+            next(make_words_model().start(prompts).stream(3))

@@ -4,11 +4,12 @@ import pickle
 
 import numpy as np
 import pytest
+from small_commands import write_words
 from small_language_model import WORDS, make_model
 from tables import slow_after
 
 import txl_tf
-from txl_tf.data import Vocabulary
+from txl_tf.data import Vocabulary, open_records
 from txl_tf.errors import UserError
 from txl_tf.lab.text_attention import read_attention
 
@@ -178,3 +179,16 @@ def test_a_mode_of_compilation_that_there_is_none_of_is_refused(lm):
 def test_heads_may_be_chosen_by_numbers_of_numpy(lm):
     chosen = read_attention(lm, "the cat", layers=np.int64(0), heads=np.array([0, 1]))
     assert chosen.layers == (0,)
+
+
+def test_records_of_another_vocabulary_are_refused_before_any_is_read(lm, tmp_path):
+    write_words(tmp_path, n_token=25, test=60)
+    with pytest.raises(UserError, match="has another vocabulary than the model"):
+        lm.make_evaluator(open_records(tmp_path))
+
+
+def test_a_prefix_without_tokens_and_an_empty_folder_are_refused(lm):
+    with pytest.raises(UserError, match=r"`prefix` must have at least one token. Received: ' '"):
+        lm.score(["the cat"], prefix=" ")
+    with pytest.raises(UserError, match="`data_dir` must not be empty"):
+        lm.evaluate(data_dir="")

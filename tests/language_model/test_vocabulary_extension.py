@@ -103,3 +103,8 @@ def test_models_that_cannot_be_extended_are_refused():
     lm.quantize("int8")
     with pytest.raises(UserError, match="a quantized model cannot be extended"):
         txl_tf.extend_vocabulary(lm, ["dog"])
+
+
+def test_a_gap_that_is_no_number_is_refused():
+    with pytest.raises(UserError, match=r"`bias_gap` must be finite. Received: nan"):
+        txl_tf.extend_vocabulary(make_lm(), NEW, bias_gap=float("nan"))

@@ -243,3 +243,22 @@ def test_a_temperature_that_is_not_positive_is_refused(temperature):
 def test_the_config_of_a_recurrent_model_is_refused():
     with pytest.raises(UserError, match=r"`model_type` must be transformer_xl.*=lstm"):
         TransformerXL(small_lstm.CONFIG)
+
+
+def test_targets_must_have_the_shape_of_the_hidden_states():
+    model, ids = make_model(), make_ids(5)
+    hidden, _ = model(ids, model.initial_memory(BATCH, 0))
+    with pytest.raises(ValueError, match=r"`targets` must have the shape \(B, T\) of `hidden`"):
+        model.nll(hidden, np.transpose(ids))
+
+
+def test_rows_to_reset_are_no_numbers_of_rows():
+    model = make_model()
+    with pytest.raises(UserError, match=r"`rows` must be \(B,\) bool. Received: shape=\(1,\)"):
+        model.reset_memory(model.initial_memory(BATCH, 7), np.array([2]))
+
+
+def test_a_span_is_no_length():
+    model = make_model()
+    with pytest.raises(UserError, match=r"`span` must be an AttentionSpan. Received: 7"):
+        model(make_ids(), model.initial_memory(BATCH, 7), span=7)

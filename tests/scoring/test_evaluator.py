@@ -178,3 +178,10 @@ def test_unknown_tokens_are_counted_if_a_vocabulary_tells_them(model):
 def test_lanes_say_how_they_count(model, counting, expected):
     config = make_config(eval_batch_size=counting.pop("n_lanes", 3))
     assert Evaluator(model, config).cut_lanes(TEXT, **counting).describe() == expected
+
+
+def test_sliding_windows_have_no_lanes_to_warm(model):
+    evaluator = Evaluator(model, make_config(mem_len=0, same_length=False))
+    for arguments in ({"warm_len": 7}, {"drop_rest": True}):
+        with pytest.raises(UserError, match="are for lanes, not for `stride`"):
+            evaluator.cut_lanes(TEXT, stride=2, **arguments)

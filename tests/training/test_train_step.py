@@ -64,3 +64,20 @@ def test_the_step_decides_the_masks_whatever_was_drawn_before():
     config = dataclasses.replace(DROPPING, n_layer=1)
     losses = [float(take_step(config, start=start)[0].nats) for start in (5, 5, 6)]
     assert losses[0] == losses[1] != losses[2]
+
+
+def test_options_that_would_lose_rows_or_repeat_tokens_are_refused():
+    model = txl_tf.TransformerXL(SHALLOW, seed=3)
+    optimizer = txl_tf.training.make_optimizer(TRAINING)
+    memory, span = model.initial_memory(3, 7), TRAINING.span
+    options = txl_tf.training.StepOptions(accumulate_steps=2)
+    step = txl_tf.training.TrainStep(model, optimizer, span=span, options=options)
+    with pytest.raises(ValueError, match=r"divisible by `accumulate_steps`. Received: 3 rows"):
+        step(IDS, TARGETS, memory)
+    options = txl_tf.training.StepOptions(extra_len=2)
+    with pytest.raises(ValueError, match="`extra_len` needs a `mem_len` of 0"):
+        txl_tf.training.TrainStep(model, optimizer, span=span, options=options)
+    with pytest.raises(ValueError, match="`extra_len` must be an integer >= 0"):
+        txl_tf.training.StepOptions(extra_len=-2)
+    with pytest.raises(ValueError, match=r"`jit` must be .* Received: 'auto'"):
+        txl_tf.training.make_optimizer(TRAINING, jit="auto")

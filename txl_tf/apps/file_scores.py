@@ -90,6 +90,8 @@ class FileScorer:
             prefix = settings.prefix.replace("\\n", "\n")
             prefix = tokenize_wikitext(prefix) if settings.tokenize_wikitext else prefix
             self._prefix = vocabulary.encode(prefix).tolist()
+            if prefix and not self._prefix:
+                raise UserError(f"it has no token. Received: {prefix!r}")
 
     def score(
         self,

@@ -235,7 +235,12 @@ class Session:
         """Draws like `draw` for a single text, and yields the added text while it is generated.
 
         Text after a stop and parts of characters are never yielded.
+
+        Raises:
+            UserError: If there are several texts, or the prompt was given as ids.
         """
+        if len(self._vocabularies) != 1 or self._vocabularies[0] is None:
+            raise UserError("`stream` needs one prompt, given as text: use `draw` for others")
         n_shown = len(self.added[0])
         for _ in self.draw_pieces(max_new_tokens):
             text = str(self.added[0])

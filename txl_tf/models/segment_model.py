@@ -138,7 +138,16 @@ class SegmentModel(keras.Model):
 
         Returns:
             A memory of the same shapes and dtype.
+
+        Raises:
+            UserError: If `rows` is not (B,) bool; numbers of rows would select others.
         """
+        rows = ops.convert_to_tensor(rows)
+        dtype = keras.backend.standardize_dtype(rows.dtype)
+        if dtype != "bool" or len(rows.shape) != 1:
+            raise UserError(
+                f"`rows` must be (B,) bool. Received: shape={tuple(rows.shape)}, dtype={dtype}"
+            )
         return clear_rows(memory, rows)
 
     # Keras' loops do not support a memory that the caller carries.
@@ -236,6 +245,12 @@ def check_config(config):
             f"Received: {config!r}"
         )
     return config
+
+
+def check_trainable(model):
+    """Raises a `UserError` for a quantized model, whose kernels do not learn."""
+    if hasattr(model.dtype_policy, "packed_dtype"):
+        raise UserError("a quantized model cannot be trained: load the run without `precision`")
 
 
 def check_ids(ids):

@@ -41,7 +41,7 @@ class TransformerXL(SegmentModel):
             dropout masks. It takes less memory and more time.
 
     Call arguments:
-        ids: (B, T) int32 in [0, V).
+        ids: (B, T) int32 in [0, V). Not checked: other values give other embeddings.
         memory: The memory that `initial_memory` or the last call returned.
         span: The `AttentionSpan`; its `mem_len` must be the length of the memory. `None` means
             that every query sees everything before it, without clamping.
@@ -250,6 +250,8 @@ def _check_span(memory, span):
     mem_len = memory[0].shape[1]
     if span is None:
         return AttentionSpan(mem_len)
+    if not isinstance(span, AttentionSpan):
+        raise UserError(f"`span` must be an AttentionSpan. Received: {span!r}")
     if span.mem_len != mem_len:
         raise ValueError(
             "`span.mem_len` must be the length of the memory. "

@@ -124,8 +124,8 @@ class Evaluator:
 
         Raises:
             UserError: If the split has fewer than 2 tokens, or with `drop_rest` fewer than 2 per
-                lane; or if `stride` is larger than `tgt_len`, or combined with a memory or dynamic
-                evaluation.
+                lane; or if `stride` is larger than `tgt_len`, or combined with a memory, dynamic
+                evaluation, `warm_len` or `drop_rest`.
         """
         config, n_lanes = self.config, self.config.eval_batch_size
         if stride is not None:
@@ -136,6 +136,8 @@ class Evaluator:
                 )
             if self.reader.dynamic:
                 raise UserError("dynamic evaluation reads a text once: it cannot use `stride`")
+            if warm_len or drop_rest:
+                raise UserError("`warm_len` and `drop_rest` are for lanes, not for `stride`")
             return SlidingWindows(split, n_lanes=n_lanes, tgt_len=config.tgt_len, stride=stride)
         if warm_len is None:
             warm_len = 0 if drop_rest else choose_warm_len(self.frozen.cached.reach)

@@ -8,8 +8,9 @@ import keras
 import tensorflow as tf
 
 from txl_tf.config import AttentionSpan, TrainConfig
+from txl_tf.errors import UserError, check_integer
 from txl_tf.models.gradients import take_gradients
-from txl_tf.models.segment_model import SegmentModel
+from txl_tf.models.segment_model import SegmentModel, check_trainable
 from txl_tf.training.optimizer import Optimizer
 
 Memory = Any  # a nest of tensors that only the model looks into
@@ -109,6 +110,10 @@ class StepOptions:
     regularization: Regularization | None = None
     mean_len: int | None = None
 
+    def __post_init__(self) -> None:
+        check_integer("accumulate_steps", self.accumulate_steps, 1)
+        check_integer("extra_len", self.extra_len, 0)
+
     @classmethod
     def from_config(cls, config: TrainConfig) -> Self:
         """Returns the options of a run."""
@@ -153,6 +158,10 @@ class TrainStep:
         span: The attention span; its `mem_len` is that of the memory.
         options: How the gradients are computed and averaged; `None` for the defaults.
         compute: A compiled `compute_gradients`; by default it runs uncompiled.
+
+    Raises:
+        UserError: If the model is quantized, or `extra_len` is given with a memory; in a call, if
+            the rows are not divisible by `accumulate_steps`.
     """
 
     def __init__(
@@ -164,10 +173,13 @@ class TrainStep:
         options: StepOptions | None = None,
         compute: Callable[..., tuple[tf.Tensor, list[tf.Tensor], Memory]] | None = None,
     ):
+        check_trainable(model)
         self.model = model
         self.optimizer = optimizer
         self.span = span
         self.options = options or StepOptions()
+        if self.options.extra_len and span.mem_len:
+            raise UserError("`extra_len` needs a `mem_len` of 0: a memory holds the same tokens")
         self.compute = compute or compute_gradients
 
     def __call__(
@@ -203,6 +215,11 @@ class TrainStep:
 
         # 1) Compute the parts of the rows one by one, each with its own dropout masks.
         n_parts = options.accumulate_steps
+        if ids.shape[0] % n_parts:
+            raise UserError(
+                "the rows of `ids` must be divisible by `accumulate_steps`. "
+                f"Received: {ids.shape[0]} rows, accumulate_steps={n_parts}"
+            )
         sums: list[tf.Tensor] = []  # of the loss, and the gradients of the mean loss
         memories = []
         parts = _split_rows((ids, targets, memory, document_starts), n_parts)

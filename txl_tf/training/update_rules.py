@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from txl_tf.config import TrainConfig
 from txl_tf.config.training import OPTIMIZERS
+from txl_tf.errors import UserError
 from txl_tf.training.muon import MOMENTUM, compute_muon_change, orthogonalize
 from txl_tf.training.optimizer import Optimizer, Slots, StepFactors
 
@@ -143,6 +144,12 @@ def make_optimizer(config: TrainConfig, *, jit: str = "none") -> Optimizer:
 
     Args:
         config: The training config.
-        jit: What XLA compiles: "whole", "chains", "none" or "kernels".
+        jit: What XLA compiles of the updates of LAMB and Muon: "whole", "chains", "none" or
+            "kernels".
+
+    Raises:
+        UserError: If `jit` is another value, such as "auto", which `choose_jit` replaces.
     """
+    if jit not in ("whole", "chains", "none", "kernels"):
+        raise UserError(f'`jit` must be "whole", "chains", "none" or "kernels". Received: {jit!r}')
     return pkgutil.resolve_name(OPTIMIZERS[config.optimizer].place)(config, jit=jit)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from txl_tf.data.lanes.training_lanes import Tokens, check_positive, find_document_starts
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, check_integer
 
 
 class Segment(NamedTuple):
@@ -94,7 +94,7 @@ class EvaluationLanes:
 
     Raises:
         UserError: If the split or, with `drop_rest`, a lane has fewer than 2 tokens.
-        ValueError: If a size is not positive, or `warm_len` is given with `drop_rest`.
+        ValueError: If a size is not positive, or `warm_len` is negative or given with `drop_rest`.
     """
 
     stride: int | None = None  # of `SlidingWindows`
@@ -109,6 +109,7 @@ class EvaluationLanes:
         drop_rest: bool = False,
     ) -> None:
         check_positive(n_lanes=n_lanes, tgt_len=tgt_len)
+        check_integer("warm_len", warm_len, 0)
         if drop_rest and warm_len:
             raise ValueError(
                 "`warm_len` must be 0 with `drop_rest`, whose lanes are separate texts. "

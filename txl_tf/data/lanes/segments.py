@@ -127,7 +127,9 @@ def check_ids(x: Any, n_token: int) -> None:
 
     A compiled step would read other entries of the tables for others.
     """
-    arrays = [each for each in keras.tree.flatten(x) if isinstance(each, np.ndarray)]
+    flat = keras.tree.flatten(x)
+    flat = [keras.ops.convert_to_numpy(x) if keras.ops.is_tensor(x) else x for x in flat]
+    arrays = [each for each in flat if isinstance(each, np.ndarray)]
     ids = [each for each in arrays if each.size and np.issubdtype(each.dtype, np.integer)]
     lowest = min((int(each.min()) for each in ids), default=0)
     bound = max((int(each.max()) + 1 for each in ids), default=0)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from txl_tf.config.stages import Stage, find_longest, find_shortest, find_stage, make_stages
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, check_integer
 
 
 class Tokens(Protocol):
@@ -160,7 +160,8 @@ class TrainingLanes:
         half_len_rate: The share of random lengths that are drawn around half of `tgt_len`.
 
     Raises:
-        ValueError: If a size is not positive, or a random length could be below 1.
+        ValueError: If a size is not positive, a random length could be below 1, or the arguments of
+            random lengths are out of range or given with a schedule.
         UserError: If the split is too short to give each lane one segment of each length, or
             `make_stages` rejects the schedule.
     """
@@ -178,7 +179,14 @@ class TrainingLanes:
         half_len_rate: float = 0.0,
     ) -> None:
         check_positive(n_lanes=n_lanes, tgt_len=tgt_len)
-        is_random = tgt_len_std > 0 or half_len_rate > 0
+        check_integer("extra_len", extra_len, 0)
+        is_random = tgt_len_std != 0 or half_len_rate != 0
+        if is_random and (tgt_len_std < 0 or not 0 <= half_len_rate < 1 or tgt_len_schedule):
+            raise ValueError(
+                "random lengths need a `tgt_len_std` of at least 0, a `half_len_rate` from 0 to "
+                f"below 1, and no `tgt_len_schedule`. Received: tgt_len_std={tgt_len_std}, "
+                f"half_len_rate={half_len_rate}, tgt_len_schedule={tgt_len_schedule}"
+            )
         if is_random and find_shortest(tgt_len, tgt_len_std, half_len_rate) < 1:
             raise ValueError(
                 "`tgt_len` must leave each segment of a random length a token. Received: "
@@ -357,5 +365,4 @@ def find_document_starts(split: Tokens, start: int, stop: int) -> np.ndarray:
 def check_positive(**values: int) -> None:
     """Checks that sizes are positive."""
     for name, value in values.items():
-        if value < 1:
-            raise ValueError(f"`{name}` must be positive. Received: {name}={value}")
+        check_integer(name, value, 1)

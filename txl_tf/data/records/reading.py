@@ -228,6 +228,8 @@ def open_records(data_dir: str | os.PathLike[str]) -> Records:
             shard is missing or has the wrong size.
     """
     folder = os.fspath(data_dir)
+    if not folder:
+        raise RecordError("`data_dir` must not be empty")
     info = read_info(folder)
     for file in info.iterate_files():
         _check_size(folder, file, info)

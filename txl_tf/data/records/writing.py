@@ -36,7 +36,7 @@ from txl_tf.data.records.reading import read_info
 from txl_tf.data.temporary_folders import work_aside
 from txl_tf.data.text.codec import NO_OFFSETS
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.errors import StorageError, explain
+from txl_tf.errors import StorageError, check_integer, explain
 
 TOKENS_PER_RECORD, TOKENS_PER_SHARD = 8192, 2**27
 _GAPS_PER_BLOCK = 2**16
@@ -99,6 +99,8 @@ def write_records(
         OSError: If the files cannot be written.
     """
     folder = os.fspath(data_dir)
+    if not folder:
+        raise RecordError("`data_dir` must not be empty")
     check_replaceable(folder, overwrite=overwrite)
     check_folder(folder, RecordError)
     for name in splits:
@@ -107,11 +109,12 @@ def write_records(
     info = RecordsInfo(
         dataset,
         vocabulary,
-        tuple(map(int, cutoffs)),
-        int(tokens_per_record),
+        tuple(check_integer("cutoffs", cutoff, 1) for cutoff in cutoffs),
+        check_integer("tokens_per_record", tokens_per_record, 1),
         {},
         made_from=made_from or {},
     )
+    check_integer("tokens_per_shard", tokens_per_shard, 1)
     records_per_shard = max(1, tokens_per_shard // tokens_per_record)
     with _explain_writing(folder), _work_aside(folder) as aside:
         shards: dict[str, tuple[Shard, ...]] = {}

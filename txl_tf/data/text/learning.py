@@ -205,6 +205,8 @@ def _check_options(level: str, options: LearningOptions) -> None:
             raise ValueError(
                 f"`{name}` needs level={' or '.join(map(repr, levels))}. Received: level={level!r}"
             )
+    if isinstance(options.special, str):
+        raise UserError(f"`special` must be a list of symbols. Received: {options.special!r}")
     if options.min_count < 1:
         raise ValueError(f"`min_count` must be positive. Received: min_count={options.min_count}")
     if options.max_symbols is not None and options.max_symbols < 1:

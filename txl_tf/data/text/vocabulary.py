@@ -85,6 +85,7 @@ class Vocabulary:
     sentencepiece: str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "symbols", tuple(self.symbols))
         if self.level not in LEVELS:
             raise UserError(f"`level` must be one of {LEVELS}. Received: level={self.level!r}")
         for name, levels in LEVELS_OF_FIELD.items():
@@ -129,12 +130,15 @@ class Vocabulary:
 
         Returns:
             The vocabulary; without options, it has all symbols that occur, or 8,192 subwords.
+            Subwords are learned from a sample of texts of more than 32 MiB.
 
         Raises:
             ValueError: If an option is not allowed at this level, or `min_count` is not positive.
             UserError: If `space` occurs, `max_symbols` leaves no room for the special symbols, or
                 subwords cannot be learned from the texts.
         """
+        if isinstance(texts, str | bytes):
+            raise UserError("`texts` must be a list of texts. Received: one text")
         encoded = (_to_bytes(level, text) for text in texts)
         return cls(level, **learn_fields(level, encoded, LearningOptions(**options)))
 
@@ -311,6 +315,8 @@ def _to_bytes(level: str, text: str | bytes) -> bytes:
     if isinstance(text, str):
         # A lone surrogate is a character, but TensorFlow accepts none.
         return text.encode("utf-8", errors="surrogatepass" if level == "char" else "strict")
+    if not isinstance(text, bytes):
+        raise UserError(f"a text must be `str` or `bytes`. Received: {type(text).__name__}")
     if level != "byte":
         text.decode("utf-8")
     return text
