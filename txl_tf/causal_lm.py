@@ -86,7 +86,7 @@ class CausalLM(keras.Model):
 
     Raises:
         UserError: If a batch size is not positive or not divisible by the number of replicas, if a
-            batch has another size, or if an argument has no effect.
+            batch has another size, if an argument has no effect, or if the model is quantized.
 
     >>> from txl_tf.config import ModelConfig
     >>> config = ModelConfig(n_token=11, n_layer=1, d_model=6, d_embed=6, n_head=2, d_head=3,
@@ -333,7 +333,8 @@ class CausalLM(keras.Model):
 
         Raises:
             UserError: If `shuffle` or `validation_split` is given, batches have another size, or
-                the ids of `Segments` or arrays are not in [0, V).
+                the ids of `Segments` or arrays are not in [0, V), or targets are missing or not
+                integers.
         """
         if shuffle or kwargs.get("validation_split"):
             raise UserError(f"`fit` takes neither `shuffle` nor `validation_split`: {LANES}")
@@ -464,6 +465,8 @@ class CausalLM(keras.Model):
         training: bool = True,
     ) -> Any:
         shape = tuple(y_pred.shape[:2])
+        if y is None:
+            raise UserError("targets must be given: the id that follows each id of the data")
         targets = _fix_shape("targets", y, shape)
         if "int" not in keras.backend.standardize_dtype(targets.dtype):
             raise UserError(f"`targets` must be integers. Received: dtype={targets.dtype}")
@@ -545,8 +548,6 @@ def _list_spans(
 
 def _fix_shape(name: str, x: Any, shape: tuple[int | None, ...]) -> Any:
     """Returns a tensor (B, T) with a static shape; `None` in `shape` stands for any size."""
-    if x is None:
-        raise UserError(f"`{name}` must be given: the ids that follow each id of the data")
     pairs = list(zip(x.shape, shape, strict=False))
     fixed = [wanted or found for found, wanted in pairs]
     is_other = any(None not in pair and pair[0] != pair[1] for pair in pairs)

@@ -319,20 +319,19 @@ class LanguageModel:
             The score of each text, with the losses of its tokens.
 
         Raises:
-            UserError: If a text contains a symbol that the vocabulary cannot encode, or an id is
-                out of range. With `dynamic`, also if the model is quantized, its `evaluation` has a
-                temperature other than 1, the rule needs the run's training split and there is none,
-                or the weights diverge.
+            UserError: If a text contains a symbol that the vocabulary cannot encode, an id is out
+                of range, or a prefix has no token in the vocabulary. With `dynamic`, also if the
+                model is quantized, its `evaluation` has a temperature other than 1, the rule needs
+                the run's training split and there is none, or the weights diverge.
         """
         if isinstance(texts, str | bytes):
             raise UserError("`texts` must be a list of texts. Received: one text")
         check_list("texts", texts)
         chunks = (self._encoder.make_chunk(text, number) for number, text in enumerate(texts, 1))
-        scorer = self._get_scorer(self._choose_dynamic(dynamic), batch_size, mask_empty_memory, jit)
-        has_no_prefix = isinstance(prefix, str | bytes) and not prefix
-        prefix_ids = () if has_no_prefix else self._encoder.encode(prefix)
-        if not has_no_prefix and not len(prefix_ids):
+        prefix_ids = self._encoder.encode(prefix) if len(prefix) else ()
+        if len(prefix) and not len(prefix_ids):
             raise UserError(f"`prefix` must have at least one token. Received: {prefix!r}")
+        scorer = self._get_scorer(self._choose_dynamic(dynamic), batch_size, mask_empty_memory, jit)
         scores = scorer.score(
             [chunks] if carry_memory else ([chunk] for chunk in chunks),
             prefix=prefix_ids,
@@ -400,7 +399,7 @@ class LanguageModel:
                 `evaluate`.
         """
         evaluation, reader = evaluation or self.evaluation, None
-        learning = self._choose_dynamic(dynamic or False)
+        learning = self._choose_dynamic(dynamic)
         if records is not None:
             self._check_vocabulary(records)
         if learning is not None:
@@ -500,7 +499,7 @@ class LanguageModel:
                 "with --vocab_file RUN/vocabulary.json"
             )
 
-    def _choose_dynamic(self, dynamic: DynamicConfig | bool) -> DynamicConfig | None:
+    def _choose_dynamic(self, dynamic: DynamicConfig | bool | None) -> DynamicConfig | None:
         """Returns the settings of dynamic evaluation; `None` for static evaluation."""
         if not isinstance(dynamic, DynamicConfig | bool | None):
             raise UserError(f"`dynamic` must be a DynamicConfig or a bool. Received: {dynamic!r}")

@@ -58,7 +58,7 @@ def extend_vocabulary(
         raise UserError("a quantized model cannot be extended: load it without `precision`")
     if not math.isfinite(bias_gap):
         raise UserError(f"`bias_gap` must be finite. Received: {bias_gap}")
-    if isinstance(symbols, str | set) or not symbols:
+    if not isinstance(symbols, list | tuple) or not symbols:
         raise UserError(f"`symbols` must be a list of at least one symbol. Received: {symbols!r}")
     if known := [symbol for symbol in symbols if vocabulary.find_id(symbol) is not None]:
         raise UserError(f"`symbols` must be new. The vocabulary has: {', '.join(known[:5])}")

@@ -164,5 +164,5 @@ def test_the_same_data_gives_the_same_bytes(tmp_path):
     "argument", [{"cutoffs": (2.7,)}, {"tokens_per_record": 8.5}, {"tokens_per_shard": -1}]
 )
 def test_sizes_must_be_positive_integers(tmp_path, argument):
-    with pytest.raises(ValueError, match=rf"`{next(iter(argument))}` must be an integer >= 1"):
+    with pytest.raises(ValueError, match="must be an integer >= 1"):
         write(tmp_path, **argument)

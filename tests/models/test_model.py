@@ -254,11 +254,11 @@ def test_targets_must_have_the_shape_of_the_hidden_states():
 
 def test_rows_to_reset_are_no_numbers_of_rows():
     model = make_model()
-    with pytest.raises(UserError, match=r"`rows` must be \(B,\) bool. Received: shape=\(1,\)"):
+    with pytest.raises(ValueError, match=r"`rows` must be \(B,\) bool. Received: shape=\(1,\)"):
         model.reset_memory(model.initial_memory(BATCH, 7), np.array([2]))
 
 
 def test_a_span_is_no_length():
     model = make_model()
-    with pytest.raises(UserError, match=r"`span` must be an AttentionSpan. Received: 7"):
+    with pytest.raises(ValueError, match=r"`span` must be an AttentionSpan. Received: 7"):
         model(make_ids(), model.initial_memory(BATCH, 7), span=7)

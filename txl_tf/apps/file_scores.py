@@ -91,7 +91,7 @@ class FileScorer:
             prefix = tokenize_wikitext(prefix) if settings.tokenize_wikitext else prefix
             self._prefix = vocabulary.encode(prefix).tolist()
             if prefix and not self._prefix:
-                raise UserError(f"it has no token. Received: {prefix!r}")
+                raise UserError(f"it must have at least one token. Received: {prefix!r}")
 
     def score(
         self,

@@ -240,7 +240,10 @@ class Session:
             UserError: If there are several texts, or the prompt was given as ids.
         """
         if len(self._vocabularies) != 1 or self._vocabularies[0] is None:
-            raise UserError("`stream` needs one prompt, given as text: use `draw` for others")
+            raise UserError(
+                "`stream` needs one prompt, given as text: use `draw` for others. "
+                f"Received: {len(self._vocabularies)} prompts"
+            )
         n_shown = len(self.added[0])
         for _ in self.draw_pieces(max_new_tokens):
             text = str(self.added[0])

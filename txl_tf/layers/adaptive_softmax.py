@@ -90,13 +90,6 @@ class AdaptiveSoftmax(keras.layers.Layer):
         return hidden_shape[:-1]
 
     def call(self, hidden, targets, embedding, temperature=1.0):
-        pairs = zip(hidden.shape, targets.shape, strict=False)
-        is_other = any(None not in pair and pair[0] != pair[1] for pair in pairs)
-        if len(hidden.shape) != len(targets.shape) + 1 or is_other:
-            raise ValueError(
-                "`targets` must have the shape (B, T) of `hidden` (B, T, D). "
-                f"Received: {tuple(targets.shape)} and {tuple(hidden.shape)}"
-            )
         shape = ops.shape(targets)
         hidden = ops.reshape(hidden, (-1, hidden.shape[-1]))  # (n, D), n = B T
         targets = ops.cast(ops.reshape(targets, (-1,)), "int32")

@@ -10,6 +10,7 @@ from txl_tf.config.training import MAX_SEED
 from txl_tf.errors import UserError, check_integer
 from txl_tf.layers import AdaptiveEmbedding, AdaptiveSoftmax, Dropout, DropoutSeeds, WordDropout
 from txl_tf.layers.memory import clear_rows
+from txl_tf.layers.packed_kernel import PackedPolicy
 
 SEED_STATE = "dropout_seed"  # name of the state of the generator in a `.keras` file
 
@@ -140,12 +141,13 @@ class SegmentModel(keras.Model):
             A memory of the same shapes and dtype.
 
         Raises:
-            UserError: If `rows` is not (B,) bool; numbers of rows would select others.
+            ValueError: If `rows` is not (B,) bool; numbers of rows would select others.
         """
         rows = ops.convert_to_tensor(rows)
         dtype = keras.backend.standardize_dtype(rows.dtype)
-        if dtype != "bool" or len(rows.shape) != 1:
-            raise UserError(
+        n_rows = {tensor.shape[0] for tensor in keras.tree.flatten(memory)}
+        if dtype != "bool" or len(rows.shape) != 1 or n_rows - {rows.shape[0], None}:
+            raise ValueError(
                 f"`rows` must be (B,) bool. Received: shape={tuple(rows.shape)}, dtype={dtype}"
             )
         return clear_rows(memory, rows)
@@ -181,7 +183,17 @@ class SegmentModel(keras.Model):
             hidden: (B, T, D) that a call returned.
             targets: (B, T) integers in [0, V). Not checked: other values give wrong losses.
             temperature: The divisor of the logits; must be 1 with cutoffs.
+
+        Raises:
+            ValueError: If the targets have another shape than the hidden states.
         """
+        pairs = zip(hidden.shape, targets.shape, strict=False)
+        is_other = any(None not in pair and pair[0] != pair[1] for pair in pairs)
+        if len(hidden.shape) != len(targets.shape) + 1 or is_other:
+            raise ValueError(
+                "`targets` must have the shape (B, T) of `hidden` (B, T, D). "
+                f"Received: {tuple(targets.shape)} and {tuple(hidden.shape)}"
+            )
         return self.softmax(hidden, targets, embedding=self.embedding, temperature=temperature)
 
     def log_probs(self, hidden):
@@ -249,7 +261,7 @@ def check_config(config):
 
 def check_trainable(model):
     """Raises a `UserError` for a quantized model, whose kernels do not learn."""
-    if hasattr(model.dtype_policy, "packed_dtype"):
+    if isinstance(model.dtype_policy, PackedPolicy):
         raise UserError("a quantized model cannot be trained: load the run without `precision`")
 
 

@@ -251,7 +251,7 @@ def _check_span(memory, span):
     if span is None:
         return AttentionSpan(mem_len)
     if not isinstance(span, AttentionSpan):
-        raise UserError(f"`span` must be an AttentionSpan. Received: {span!r}")
+        raise ValueError(f"`span` must be an AttentionSpan. Received: {span!r}")
     if span.mem_len != mem_len:
         raise ValueError(
             "`span.mem_len` must be the length of the memory. "

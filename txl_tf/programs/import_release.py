@@ -162,13 +162,13 @@ def _describe_evaluation(config: EvalConfig, release: "Release", name: str | Non
     """Prints how the run will be evaluated, and where these settings come from."""
     from txl_tf.scoring.evaluator import describe_evaluation
 
-    stated = release.evaluation
-    if stated:
+    base = release.evaluation
+    if base:
         origin = "stated in its folder"
     elif name:
-        published, stated = presets.get(name).published, presets.get(name).evaluation
+        published, base = presets.get(name).published, presets.get(name).evaluation
         origin = f"preset {name}" + (f", published {published}" if published else "")
     else:
         origin = "no preset has these sizes; --eval_mem_len and similar flags change this"
-    origin += ", changed by flags" if stated and config != stated else ""
+    origin += ", changed by flags" if base and config != base else ""
     print(f"  evaluated with {describe_evaluation(config)} ({origin})")

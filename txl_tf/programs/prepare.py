@@ -126,8 +126,9 @@ def check_flags(options: flags.FlagValues) -> None:
     for name, datasets in DATASETS_OF_OPTION.items():
         is_refused = name in given and dataset not in datasets
         _refuse(is_refused, f"flag --{name} is for {' and '.join(datasets)}. {where}")
-    if dataset == "enwik8" or (dataset == TEXT and level == "byte"):
-        refuse_flags(options, "encoding_errors", reason="on bytes, which may be any")
+    is_byte = dataset == "enwik8" or (dataset == TEXT and level == "byte")
+    if is_byte and options.encoding_errors != "strict":
+        refuse_flags(options, "encoding_errors", reason="at level byte, which takes any bytes")
     if level == "char" and "unknown" in given:
         text = f"--unknown must be one character with --level=char. Received: {options.unknown}"
         _refuse(len(options.unknown) != 1, text)

@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import flags
 
-from txl_tf.programs.cli.flags import define_flag, refuse_flags
+from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
 from txl_tf.programs.cli.train_command import run
 from txl_tf.programs.cli.train_flags import MAX_CPU_REPLICAS, define_flags
@@ -22,7 +22,6 @@ def make_strategy(options: flags.FlagValues) -> Any:
     from txl_tf.training.strategy import make_tpu_strategy
 
     if options.cpu_replicas:
-        refuse_flags(options, "tpu_zone", "gcp_project", reason="with --cpu_replicas")
         print(
             f"{options.cpu_replicas} replicas on this machine's CPU (MirroredStrategy) stand in "
             f"for the TPU {options.tpu}: this tries the command, not the TPU's compiler."

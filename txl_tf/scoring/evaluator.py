@@ -137,7 +137,10 @@ class Evaluator:
             if self.reader.dynamic:
                 raise UserError("dynamic evaluation reads a text once: it cannot use `stride`")
             if warm_len or drop_rest:
-                raise UserError("`warm_len` and `drop_rest` are for lanes, not for `stride`")
+                raise UserError(
+                    "`warm_len` and `drop_rest` are for lanes, not for `stride`. "
+                    f"Received: warm_len={warm_len}, drop_rest={drop_rest}"
+                )
             return SlidingWindows(split, n_lanes=n_lanes, tgt_len=config.tgt_len, stride=stride)
         if warm_len is None:
             warm_len = 0 if drop_rest else choose_warm_len(self.frozen.cached.reach)

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.config import AttentionSpan, TrainConfig
+from txl_tf.config.training import REDUCE_DTYPES
 from txl_tf.errors import UserError, check_integer
 from txl_tf.models.gradients import take_gradients
 from txl_tf.models.segment_model import SegmentModel, check_trainable
@@ -113,6 +114,11 @@ class StepOptions:
     def __post_init__(self) -> None:
         check_integer("accumulate_steps", self.accumulate_steps, 1)
         check_integer("extra_len", self.extra_len, 0)
+        if self.reduce_dtype not in REDUCE_DTYPES:
+            raise UserError(
+                f"`reduce_dtype` must be one of {', '.join(REDUCE_DTYPES)}. "
+                f"Received: reduce_dtype={self.reduce_dtype!r}"
+            )
 
     @classmethod
     def from_config(cls, config: TrainConfig) -> Self:
@@ -160,8 +166,8 @@ class TrainStep:
         compute: A compiled `compute_gradients`; by default it runs uncompiled.
 
     Raises:
-        UserError: If the model is quantized, or `extra_len` is given with a memory; in a call, if
-            the rows are not divisible by `accumulate_steps`.
+        UserError: If the model is quantized, or `extra_len` is given with a memory.
+        ValueError: In a call, if the rows are not divisible by `accumulate_steps`.
     """
 
     def __init__(
@@ -179,7 +185,10 @@ class TrainStep:
         self.span = span
         self.options = options or StepOptions()
         if self.options.extra_len and span.mem_len:
-            raise UserError("`extra_len` needs a `mem_len` of 0: a memory holds the same tokens")
+            raise UserError(
+                "`extra_len` needs a `mem_len` of 0: a memory holds the same tokens. "
+                f"Received: extra_len={self.options.extra_len}, mem_len={span.mem_len}"
+            )
         self.compute = compute or compute_gradients
 
     def __call__(
@@ -215,8 +224,8 @@ class TrainStep:
 
         # 1) Compute the parts of the rows one by one, each with its own dropout masks.
         n_parts = options.accumulate_steps
-        if ids.shape[0] % n_parts:
-            raise UserError(
+        if n_parts > 1 and ids.shape[0] % n_parts:
+            raise ValueError(  # a class that TensorFlow preserves while tracing
                 "the rows of `ids` must be divisible by `accumulate_steps`. "
                 f"Received: {ids.shape[0]} rows, accumulate_steps={n_parts}"
             )

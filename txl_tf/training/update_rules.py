@@ -8,6 +8,7 @@ import tensorflow as tf
 from txl_tf.config import TrainConfig
 from txl_tf.config.training import OPTIMIZERS
 from txl_tf.errors import UserError
+from txl_tf.models.compilation import COMPILED
 from txl_tf.training.muon import MOMENTUM, compute_muon_change, orthogonalize
 from txl_tf.training.optimizer import Optimizer, Slots, StepFactors
 
@@ -150,6 +151,6 @@ def make_optimizer(config: TrainConfig, *, jit: str = "none") -> Optimizer:
     Raises:
         UserError: If `jit` is another value, such as "auto", which `choose_jit` replaces.
     """
-    if jit not in ("whole", "chains", "none", "kernels"):
-        raise UserError(f'`jit` must be "whole", "chains", "none" or "kernels". Received: {jit!r}')
+    if jit not in COMPILED:
+        raise UserError(f"`jit` must be one of {', '.join(COMPILED)}. Received: jit={jit!r}")
     return pkgutil.resolve_name(OPTIMIZERS[config.optimizer].place)(config, jit=jit)

@@ -417,7 +417,7 @@ def test_settings_of_evaluations_without_effect_are_told(records, tmp_path, caps
         make_run_folder(path, job.config, records.vocabulary)
         return capsys.readouterr().out
 
-    told = "The run keeps its own settings of evaluations"
+    told = "The run keeps its own evaluation settings"
     assert told not in describe("--eval_mem_len=30")  # makes the run
     assert told in describe("--eval_mem_len=31")
     assert told not in describe("--eval_mem_len=31", "--eval_every=5")

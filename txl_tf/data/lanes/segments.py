@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
 from txl_tf.data.lanes.training_lanes import StoredTokens, Tokens
@@ -128,9 +129,9 @@ def check_ids(x: Any, n_token: int) -> None:
     A compiled step would read other entries of the tables for others.
     """
     flat = keras.tree.flatten(x)
-    flat = [keras.ops.convert_to_numpy(x) if keras.ops.is_tensor(x) else x for x in flat]
-    arrays = [each for each in flat if isinstance(each, np.ndarray)]
-    ids = [each for each in arrays if each.size and np.issubdtype(each.dtype, np.integer)]
+    arrays = [each for each in flat if isinstance(each, np.ndarray) or ops.is_tensor(each)]
+    integers = [ops.convert_to_numpy(each) for each in arrays if "int" in str(each.dtype)]
+    ids = [each for each in integers if each.size]
     lowest = min((int(each.min()) for each in ids), default=0)
     bound = max((int(each.max()) + 1 for each in ids), default=0)
     if isinstance(x, Segments):

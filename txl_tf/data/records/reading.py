@@ -229,7 +229,7 @@ def open_records(data_dir: str | os.PathLike[str]) -> Records:
     """
     folder = os.fspath(data_dir)
     if not folder:
-        raise RecordError("`data_dir` must not be empty")
+        raise RecordError('`data_dir` must not be empty; "." is the current folder')
     info = read_info(folder)
     for file in info.iterate_files():
         _check_size(folder, file, info)

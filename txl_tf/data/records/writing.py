@@ -94,13 +94,14 @@ def write_records(
         The content of `records.json`.
 
     Raises:
-        RecordError: If `data_dir` contains a data set and `overwrite` is False, or if it is a file.
+        RecordError: If `data_dir` contains a data set and `overwrite` is False, or if it is a file
+            or empty.
         ValueError: If an id is not in the vocabulary, or another argument breaks its rule.
         OSError: If the files cannot be written.
     """
     folder = os.fspath(data_dir)
     if not folder:
-        raise RecordError("`data_dir` must not be empty")
+        raise RecordError('`data_dir` must not be empty; "." is the current folder')
     check_replaceable(folder, overwrite=overwrite)
     check_folder(folder, RecordError)
     for name in splits:
@@ -109,7 +110,7 @@ def write_records(
     info = RecordsInfo(
         dataset,
         vocabulary,
-        tuple(check_integer("cutoffs", cutoff, 1) for cutoff in cutoffs),
+        tuple(check_integer("a cutoff", cutoff, 1) for cutoff in cutoffs),
         check_integer("tokens_per_record", tokens_per_record, 1),
         {},
         made_from=made_from or {},

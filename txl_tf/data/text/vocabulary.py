@@ -85,7 +85,8 @@ class Vocabulary:
     sentencepiece: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "symbols", tuple(self.symbols))
+        if isinstance(self.symbols, list):
+            object.__setattr__(self, "symbols", tuple(self.symbols))
         if self.level not in LEVELS:
             raise UserError(f"`level` must be one of {LEVELS}. Received: level={self.level!r}")
         for name, levels in LEVELS_OF_FIELD.items():
@@ -134,8 +135,8 @@ class Vocabulary:
 
         Raises:
             ValueError: If an option is not allowed at this level, or `min_count` is not positive.
-            UserError: If `space` occurs, `max_symbols` leaves no room for the special symbols, or
-                subwords cannot be learned from the texts.
+            UserError: If `texts` is one text, `space` occurs, `max_symbols` leaves no room for the
+                special symbols, or subwords cannot be learned from the texts.
         """
         if isinstance(texts, str | bytes):
             raise UserError("`texts` must be a list of texts. Received: one text")

@@ -97,7 +97,8 @@ def define_flag(
         required: Whether the flag must be given.
         is_path: Whether the flag names files or folders. An empty string is then an error: it
             usually comes from an unset shell variable, and would mean the current folder. `~` at
-            its start is the home folder.
+            its start is the home folder. (An empty string is also an error for any other text
+            whose default is `None`.)
         multiple: Whether the flag may be repeated; its value is then the list of all given strings.
         section: The heading under which `--help` lists the flag.
         rare: Whether only `--helpfull` lists the flag.

@@ -46,7 +46,7 @@ def run(
     for line in describe_legacy_flags(options, TRAINING_FLAGS):
         print(line)
     if idle := list_idle_flags(options):
-        print(f"Without training, no effect: {', '.join(idle)}.")
+        print(f"These flags have no effect without training: {', '.join(idle)}.")
     check_backend()
     found = choose_folders(options)
     _check_paths(options)

@@ -126,6 +126,8 @@ def check_flags(options: flags.FlagValues) -> None:
         raise flags.Error("--dry_run is for training: pass --do_train too")
     if options.max_eval_batch == 0:
         raise flags.Error("--max_eval_batch must be -1, for all, or positive. Received: 0")
+    if "tpu" in options and options.cpu_replicas:
+        refuse_flags(options, "tpu_zone", "gcp_project", reason="with --cpu_replicas")
     if not options.do_eval:
         refuse_flags(options, "eval_ckpt_path", reason="without --do_eval")
     if not options.do_eval_only:
@@ -138,12 +140,12 @@ def list_idle_flags(options: flags.FlagValues) -> list[str]:
     """Returns the flags on the command line that have no effect because nothing is trained."""
     if trains(options):
         return []
-    names = {"warm_start_path", "accept_other_records", "cpu_replicas"}
-    names |= {"tpu", "tpu_zone", "gcp_project"}
-    names |= {*name_flags(TrainConfig).values(), *name_flags(RunOptions).values()}
-    names -= {"jit", "deterministic", "eval_split", "use_ema"}
-    names -= {*name_flags(EvalConfig, "").values()}  # without training, --X is --eval_X
-    return [f"--{name}" for name in options if name in names and options[name].present]
+    of_training = {"warm_start_path", "accept_other_records", "cpu_replicas"}
+    of_training |= {"tpu", "tpu_zone", "gcp_project"}
+    of_training |= {*name_flags(TrainConfig).values(), *name_flags(RunOptions).values()}
+    # Without training, --X is --eval_X.
+    used = {"jit", "deterministic", "eval_split", "use_ema", *name_flags(EvalConfig, "").values()}
+    return [f"--{x}" for x in options if x in of_training - used and options[x].present]
 
 
 def choose_folders(options: flags.FlagValues) -> StoredRun | None:
@@ -221,19 +223,18 @@ def make_job(options: flags.FlagValues, found: StoredRun | None) -> "TrainJob":
     preset = read_settings(options, choose_model(records, known.model if known else start))
     base = found.options if found else RunOptions()
     run_options = reraise_as_flag_error(override, base, options)
-    if trains(options) and not run_options.eval_every:
-        refuse_flags(options, "sample_tokens", reason="without --eval_every")
-    if trains(options):
-        records.split("train")
-    if evaluates(options) or run_options.eval_every or options["eval_split"].present:
+    is_evaluated = evaluates(options) or run_options.eval_every > 0
+    if is_evaluated or options["eval_split"].present:
         records.split(run_options.eval_split)
     if trains(options):
+        if run_options.sample_tokens and not run_options.eval_every:
+            refuse_flags(options, "sample_tokens", reason="without --eval_every")
+        records.split("train")
         config = reraise_as_flag_error(make_config, options, records, preset, known, start)
-        is_evaluated = run_options.eval_every or options.do_eval
         if known and known.evaluation != config.evaluation and not is_evaluated:
             print(
-                "The run keeps its own settings of evaluations: those given here have no effect "
-                "without --eval_every or --do_eval."
+                "The run keeps its own evaluation settings: others have no effect without "
+                "--eval_every or --do_eval."
             )
     else:
         known = known or read_run_config(options.model_dir)
@@ -290,9 +291,10 @@ def make_config(
         training = override(TrainConfig(), options)
         evaluation = _evaluate_as_trained(training)
     evaluation = make_eval_config(options, evaluation)
-    for name, config in (("counts_self", training), ("eval_counts_self", evaluation)):
-        if config.counts_self and not config.same_length:
-            refuse_flags(options, name, reason="without same_length")
+    if evaluation.counts_self and not evaluation.same_length:
+        refuse_flags(options, "eval_counts_self", reason="without same_length")
+        if training.counts_self and not training.same_length:
+            refuse_flags(options, "counts_self", reason="without same_length")
     return RunConfig(records.dataset, model, training, evaluation)
 
 
