@@ -256,6 +256,8 @@ def test_rows_to_reset_are_no_numbers_of_rows():
     model = make_model()
     with pytest.raises(ValueError, match=r"`rows` must be \(B,\) bool. Received: shape=\(1,\)"):
         model.reset_memory(model.initial_memory(BATCH, 7), np.array([2]))
+    with pytest.raises(ValueError, match=r"`rows` must be \(B,\) bool. Received: shape=\(1,\)"):
+        model.reset_memory(model.initial_memory(BATCH, 7), np.array([True]))
 
 
 def test_a_span_is_no_length():

@@ -145,8 +145,9 @@ class SegmentModel(keras.Model):
         """
         rows = ops.convert_to_tensor(rows)
         dtype = keras.backend.standardize_dtype(rows.dtype)
-        n_rows = {tensor.shape[0] for tensor in keras.tree.flatten(memory)}
-        if dtype != "bool" or len(rows.shape) != 1 or n_rows - {rows.shape[0], None}:
+        is_mask = dtype == "bool" and len(rows.shape) == 1
+        tensors = [rows, *keras.tree.flatten(memory)]
+        if not is_mask or len({tensor.shape[0] for tensor in tensors} - {None}) > 1:
             raise ValueError(
                 f"`rows` must be (B,) bool. Received: shape={tuple(rows.shape)}, dtype={dtype}"
             )

@@ -110,7 +110,7 @@ def write_records(
     info = RecordsInfo(
         dataset,
         vocabulary,
-        tuple(check_integer("a cutoff", cutoff, 1) for cutoff in cutoffs),
+        tuple(check_integer("cutoff", cutoff, 1) for cutoff in cutoffs),
         check_integer("tokens_per_record", tokens_per_record, 1),
         {},
         made_from=made_from or {},
