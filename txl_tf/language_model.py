@@ -328,8 +328,9 @@ class LanguageModel:
             raise UserError("`texts` must be a list of texts. Received: one text")
         check_list("texts", texts)
         chunks = (self._encoder.make_chunk(text, number) for number, text in enumerate(texts, 1))
-        prefix_ids = self._encoder.encode(prefix) if len(prefix) else ()
-        if len(prefix) and not len(prefix_ids):
+        is_text = isinstance(prefix, str | bytes)
+        prefix_ids = () if is_text and not prefix else self._encoder.encode(prefix)
+        if is_text and prefix and not len(prefix_ids):
             raise UserError(f"`prefix` must have at least one token. Received: {prefix!r}")
         scorer = self._get_scorer(self._choose_dynamic(dynamic), batch_size, mask_empty_memory, jit)
         scores = scorer.score(

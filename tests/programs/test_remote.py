@@ -175,7 +175,7 @@ def no_network(monkeypatch):
 
 @pytest.mark.parametrize("flag", PLACES)
 def test_an_address_that_cannot_be_reached_is_one_line(flag, no_network, tmp_path, capsys):
-    assert run_training(tmp_path, f"--{flag}=gs://bucket/a") == 1
+    assert run_training(tmp_path, "--do_eval", f"--{flag}=gs://bucket/a") == 1
     line = read_error(capsys)
     assert line.startswith("train_gpu.py: `gs://bucket/a")
     assert line.endswith("`: Could not resolve host")
