@@ -18,7 +18,7 @@ from txl_tf.data.lanes.segments import LANES, Segments, check_batches, check_ids
 from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary, check_size
 from txl_tf.errors import UserError, check_integer
-from txl_tf.models.segment_model import check_trainable, refuse
+from txl_tf.models.segment_model import check_trainable, differ, refuse
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.pretrained import find_pretrained
 from txl_tf.quiet_start import check_backend
@@ -548,10 +548,8 @@ def _list_spans(
 
 def _fix_shape(name: str, x: Any, shape: tuple[int | None, ...]) -> Any:
     """Returns a tensor (B, T) with a static shape; `None` in `shape` stands for any size."""
-    pairs = list(zip(x.shape, shape, strict=False))
-    fixed = [wanted or found for found, wanted in pairs]
-    is_other = any(None not in pair and pair[0] != pair[1] for pair in pairs)
-    if len(x.shape) != 2 or is_other or None in fixed:
+    fixed = [wanted or found for found, wanted in zip(x.shape, shape, strict=False)]
+    if len(x.shape) != 2 or differ(x.shape, shape) or None in fixed:
         wanted = f"({shape[0]}, {shape[1] or 'T'})"
         raise UserError(f"`{name}` must be {wanted}. Received: {tuple(x.shape)}; {LANES}")
     return ops.reshape(x, fixed)

@@ -188,9 +188,7 @@ class SegmentModel(keras.Model):
         Raises:
             ValueError: If the targets have another shape than the hidden states.
         """
-        pairs = zip(hidden.shape, targets.shape, strict=False)
-        is_other = any(None not in pair and pair[0] != pair[1] for pair in pairs)
-        if len(hidden.shape) != len(targets.shape) + 1 or is_other:
+        if len(hidden.shape) != len(targets.shape) + 1 or differ(hidden.shape, targets.shape):
             raise ValueError(
                 "`targets` must have the shape (B, T) of `hidden` (B, T, D). "
                 f"Received: {tuple(targets.shape)} and {tuple(hidden.shape)}"
@@ -264,6 +262,12 @@ def check_trainable(model):
     """Raises a `UserError` for a quantized model, whose kernels do not learn."""
     if isinstance(model.dtype_policy, PackedPolicy):
         raise UserError("a quantized model cannot be trained: load the run without `precision`")
+
+
+def differ(shape, other):
+    """Returns whether two shapes differ in an axis that both have, and whose sizes are known."""
+    pairs = zip(shape, other, strict=False)
+    return any(None not in pair and pair[0] != pair[1] for pair in pairs)
 
 
 def check_ids(ids):
