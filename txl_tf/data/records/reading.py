@@ -227,13 +227,19 @@ def open_records(data_dir: str | os.PathLike[str]) -> Records:
         RecordError: If the folder holds no records, they have a different format version, or a
             shard is missing or has the wrong size.
     """
-    folder = os.fspath(data_dir)
-    if not folder:
-        raise RecordError('`data_dir` must not be empty; "." is the current folder')
+    folder = name_folder(data_dir)
     info = read_info(folder)
     for file in info.iterate_files():
         _check_size(folder, file, info)
     return Records(folder, info)
+
+
+def name_folder(data_dir: str | os.PathLike[str]) -> str:
+    """Returns the folder of a data set as text; an empty one would mean the root folder."""
+    folder = os.fspath(data_dir)
+    if not folder:
+        raise RecordError('`data_dir` must not be empty; "." is the current folder')
+    return folder
 
 
 def read_ids(records_dir: str | os.PathLike[str], split: str) -> np.ndarray:

@@ -32,7 +32,7 @@ from txl_tf.data.records.format import (
     pack_ids,
     pack_record,
 )
-from txl_tf.data.records.reading import read_info
+from txl_tf.data.records.reading import name_folder, read_info
 from txl_tf.data.temporary_folders import work_aside
 from txl_tf.data.text.codec import NO_OFFSETS
 from txl_tf.data.text.vocabulary import Vocabulary
@@ -99,9 +99,7 @@ def write_records(
         ValueError: If an id is not in the vocabulary, or another argument breaks its rule.
         OSError: If the files cannot be written.
     """
-    folder = os.fspath(data_dir)
-    if not folder:
-        raise RecordError('`data_dir` must not be empty; "." is the current folder')
+    folder = name_folder(data_dir)
     check_replaceable(folder, overwrite=overwrite)
     check_folder(folder, RecordError)
     for name in splits:
