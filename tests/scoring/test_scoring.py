@@ -135,7 +135,7 @@ def test_the_steps_of_many_settings_are_forgotten(traced, monkeypatch):
 
 
 def test_a_shorter_segment_for_short_texts_does_not_change_a_score():
-    """Alone they are read in 8 places, beside a long text in 37."""
+    """Alone they are read in 16 places, beside a long text in 37."""
     short, long = make_texts((7, 2, 5)), make_texts((97,))
     alone = score_all(make_scorer(SPANS[3], 37), short)
     beside = score_all(make_scorer(SPANS[3], 37), short + long)

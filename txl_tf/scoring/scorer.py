@@ -154,12 +154,13 @@ class Scorer(TextScorer):
         """Returns one of a few shapes, each of which is compiled; see `TextScorer`.
 
         B is 1, 4, 16, ..., or the batch size. T is that of the config, longer for few rows, or, for
-        streams that end within the segment, 8, 32, 128, ..., T, 2 T, 4 T, ...
+        streams that end within the segment, 16, 32, 64, ..., T, 2 T, 4 T, ...
         """
-        n_rows = _round_up(len(streams), 1, self._batch_size)
+        # The steps of B are larger, as rows are padded only at the end of a call.
+        n_rows = _round_up(len(streams), 1, 4, self._batch_size)
         counts = [stream.n_inputs for stream in streams]
         if all(stream.is_fresh and stream.is_ended for stream in streams):
-            whole_len = _round_up(max(counts), 8, self._tgt_len)
+            whole_len = _round_up(max(counts), 16, 2, self._tgt_len)
             while whole_len < max(counts):
                 whole_len *= 2
             if whole_len <= self._tgt_len or self._is_worth_padding(counts, n_rows, whole_len):
@@ -192,14 +193,14 @@ def _choose_len(config: EvalConfig, n_rows: int) -> int:
     return max(config.tgt_len, min(_LEAST_TOKENS // n_rows, config.mem_len // 6))
 
 
-def _round_up(n: int, first: int, last: int) -> int:
-    """Returns the smallest of `first`, 4 `first`, 16 `first`, ... that is at least `n`, or `last`.
+def _round_up(n: int, first: int, factor: int, last: int) -> int:
+    """Returns the smallest of `first`, `factor` `first`, ... that is at least `n`, or `last`.
 
-    >>> [_round_up(n, 8, 100) for n in (3, 8, 9, 33, 200)], _round_up(3, 8, 5)
+    >>> [_round_up(n, 8, 4, 100) for n in (3, 8, 9, 33, 200)], _round_up(3, 8, 4, 5)
     ([8, 8, 32, 100, 100], 5)
     """
     while first < min(n, last):
-        first *= 4
+        first *= factor
     return min(first, last)
 
 
