@@ -91,12 +91,11 @@ def prepare_training(shape: Shape) -> tuple[Callable[[], Any], int]:
     import tensorflow as tf
 
     from txl_tf import TransformerXL
-    from txl_tf.config import AttentionSpan, TrainConfig
+    from txl_tf.config import TrainConfig
     from txl_tf.training import TrainStep, make_optimizer
 
     model = TransformerXL(make_config(shape, 0.1), seed=0)
-    span = AttentionSpan(mem_len=shape.mem_len)
-    step = TrainStep(model, make_optimizer(TrainConfig()), span=span)
+    step = TrainStep(model, make_optimizer(TrainConfig(mem_len=shape.mem_len)))
     compiled_step = tf.function(step, jit_compile=True)
     ids = draw_ids(shape.n_token, "uniform", (shape.batch_size, shape.tgt_len + 1))
     memory = model.initial_memory(batch_size=shape.batch_size, mem_len=shape.mem_len)

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_causal_lm import BATCH, CONFIG, MEMORY, SPAN, make_lm, make_segments
+from small_causal_lm import BATCH, CONFIG, MEMORY, make_lm, make_segments
 from tables import slow_after
 
 from txl_tf import TrainConfig, TransformerXL
@@ -37,7 +37,7 @@ def test_a_recipe_makes_the_steps_of_the_training_programs(optimizer):
     for weight, other in zip(model.weights, lm.backbone.weights, strict=True):
         weight.assign(other)
     segments, memory = make_segments(), model.initial_memory(BATCH, MEMORY)
-    step = TrainStep(model, own, span=SPAN)
+    step = TrainStep(model, own)
     for index in range(N_STEPS):
         ids, targets, _ = map(tf.constant, segments[index])
         _, memory = step(ids, targets, memory)

@@ -25,9 +25,8 @@ def load_char_model():
 
 def make_char_optimizer():
     names = ("learning_rate", "warmup_steps", "clip", "min_lr_ratio")
-    return txl_tf.training.make_optimizer(
-        txl_tf.TrainConfig(train_steps=STEPS, **{name: RECIPE[name] for name in names})
-    )
+    fields = {name: RECIPE[name] for name in names} | {"mem_len": RECIPE["model"]["mem_len"]}
+    return txl_tf.training.make_optimizer(txl_tf.TrainConfig(train_steps=STEPS, **fields))
 
 
 @pytest.fixture(scope="module", params=slow_after(1, [False, True]), ids=["uncompiled", "jit"])
@@ -36,10 +35,9 @@ def run(request):
     golden = dict(np.load(CHAR / "train.npz"))
     model, optimizer = load_char_model(), make_char_optimizer()
     tgt_len = RECIPE["model"]["tgt_len"]
-    span = txl_tf.AttentionSpan(RECIPE["model"]["mem_len"])
-    memory = model.initial_memory(RECIPE["batch_size"], span.mem_len)
+    memory = model.initial_memory(RECIPE["batch_size"], RECIPE["model"]["mem_len"])
 
-    train_step = txl_tf.training.TrainStep(model, optimizer, span=span)
+    train_step = txl_tf.training.TrainStep(model, optimizer)
 
     @tf.function(jit_compile=request.param, autograph=False)
     def step(ids, targets, memory):

@@ -24,7 +24,7 @@ def compile_step(model_config, dtype, config):
 
     @tf.function(jit_compile=True, autograph=False)
     def step(ids, targets, memory, document_starts):
-        train_step = txl_tf.training.TrainStep(model, optimizer, span=config.span)
+        train_step = txl_tf.training.TrainStep(model, optimizer)
         result, new_memory = train_step(ids, targets, memory, document_starts=document_starts)
         return tuple(result), new_memory
 
@@ -83,7 +83,7 @@ def test_a_compiled_loop_makes_the_steps_of_separate_calls():
         model = txl_tf.TransformerXL(ADAPTIVE, seed=3)
         optimizer = txl_tf.training.make_optimizer(RESETTING)
         optimizer.build(model.trainable_variables)
-        train_step = txl_tf.training.TrainStep(model, optimizer, span=RESETTING.span)
+        train_step = txl_tf.training.TrainStep(model, optimizer)
 
         def step(segment, memory):
             result, memory = train_step(segment[:, :-1], segment[:, 1:], memory)
@@ -118,13 +118,13 @@ def test_parts_of_a_batch_are_computed_one_after_the_other():
 
     config = txl_tf.presets.get("demo").training
     model = txl_tf.TransformerXL(txl_tf.presets.model("demo"), seed=3)
-    optimizer = txl_tf.training.make_optimizer(config)
-    optimizer.build(model.trainable_variables)
 
     def count_bytes(n_parts):
         """Returns the memory of a step besides its arguments and results."""
-        options = txl_tf.training.StepOptions(accumulate_steps=n_parts)
-        train_step = txl_tf.training.TrainStep(model, optimizer, span=config.span, options=options)
+        parted = dataclasses.replace(config, accumulate_steps=n_parts)
+        optimizer = txl_tf.training.make_optimizer(parted)
+        optimizer.build(model.trainable_variables)
+        train_step = txl_tf.training.TrainStep(model, optimizer)
 
         @tf.function(jit_compile=True, autograph=False)
         def step(ids, memory):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from small_runs import BATCH, MEM_LEN, MODEL, TGT_LEN, TRAINING
 
 import txl_tf
-from txl_tf.training.step import Regularization, compute_gradients
+from txl_tf.training.step import _penalize, compute_gradients
 
 AR, TAR = 0.7, 1.3
 
@@ -28,7 +28,7 @@ def take_gradients(model, memory, span, **options):
 def test_the_penalty_is_that_of_the_definition():
     hidden = np.random.default_rng(3).normal(size=(3, 5, 7))
     expected = AR * np.mean(hidden**2) + TAR * np.mean((hidden[:, 1:] - hidden[:, :-1]) ** 2)
-    found = Regularization(AR, TAR).compute(tf.constant(hidden, tf.float32))
+    found = _penalize(tf.constant(hidden, tf.float32), None, ar=AR, tar=TAR)
     assert float(found) == pytest.approx(expected, rel=1e-6)
 
 
@@ -37,8 +37,8 @@ def test_the_first_positions_have_the_penalty_of_a_shorter_segment(count):
     """A single position, such as the last segment of an epoch may have, has no difference."""
     hidden = tf.constant(np.random.default_rng(3).normal(size=(3, 5, 7)), tf.float32)
     tar = TAR if count > 1 else 0.0
-    expected = Regularization(AR, tar).compute(hidden[:, :count])
-    found = Regularization(AR, TAR).compute(hidden, tf.constant(count))
+    expected = _penalize(hidden[:, :count], None, ar=AR, tar=tar)
+    found = _penalize(hidden, tf.constant(count), ar=AR, tar=TAR)
     assert float(found) == pytest.approx(float(expected), rel=1e-6)
 
 
@@ -57,8 +57,7 @@ def test_the_penalty_changes_gradients_not_the_reported_loss(ar, tar, loss_start
     slopes = tape.gradient(penalty, [weight.value for weight in weights])
     given = (dropping, memory, span)
     nats, without = take_gradients(*given, loss_start=loss_start)
-    penalties = {"regularization": Regularization(ar, tar)}
-    found, gradients = take_gradients(*given, loss_start=loss_start, **penalties)
+    found, gradients = take_gradients(*given, loss_start=loss_start, ar=ar, tar=tar)
     assert float(found) == float(nats)
     for weight, one, other, slope in zip(weights, gradients, without, slopes, strict=True):
         # The biases of the softmax have no part in the states.

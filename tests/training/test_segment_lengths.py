@@ -28,7 +28,7 @@ from txl_tf.runs.checkpoint_choice import list_checkpoints
 from txl_tf.runs.folder import RunConfig
 from txl_tf.training import job
 from txl_tf.training.schedule import make_schedule
-from txl_tf.training.step import Regularization, compute_gradients
+from txl_tf.training.step import compute_gradients
 
 SHALLOW = dataclasses.replace(MODEL, n_layer=1)
 # Segments shorter than the memory, then nearly as long; a change in the middle of a call.
@@ -54,7 +54,7 @@ def test_a_staged_run_equals_a_plain_loop_of_steps(one_replica):
     # The same text in segments of the common multiple of all lengths.
     whole = make_lanes(dataclasses.replace(TRAINING, tgt_len=30), DOCUMENTS)
     (segments,), (starts,) = whole.read(0), whole.read_document_starts(0)
-    train_step = txl_tf.training.TrainStep(model, optimizer, span=TRAINING.span)
+    train_step = txl_tf.training.TrainStep(model, optimizer)
     first = 0
     for length in LENGTHS[:9]:  # what one of them holds
         rows = slice(first, first + length)
@@ -161,7 +161,8 @@ def test_steps_of_random_lengths_are_those_of_segments_cut_by_hand(one_replica):
             model.initial_memory(BATCH, 0),
             span=RANDOM.span,
             loss_start=extra_len,
-            regularization=Regularization(RANDOM.ar, RANDOM.tar),
+            ar=RANDOM.ar,
+            tar=RANDOM.tar,
         )
         factor = length / RANDOM.tgt_len
         optimizer.apply(

@@ -21,7 +21,7 @@ def take_step(config, *, traced=False, start=0, built=True, training=TRAINING):
         optimizer.build(model.trainable_variables)
     optimizer.iterations.assign(start)
     memory = model.initial_memory(3, 7)
-    train_step = txl_tf.training.TrainStep(model, optimizer, span=TRAINING.span)
+    train_step = txl_tf.training.TrainStep(model, optimizer)
 
     def step():
         return train_step(IDS, TARGETS, memory)
@@ -66,19 +66,13 @@ def test_the_step_decides_the_masks_whatever_was_drawn_before():
     assert losses[0] == losses[1] != losses[2]
 
 
-def test_options_that_would_lose_rows_or_repeat_tokens_are_refused():
+def test_rows_that_do_not_divide_and_an_unknown_mode_are_refused():
     model = txl_tf.TransformerXL(SHALLOW, seed=3)
-    optimizer = txl_tf.training.make_optimizer(TRAINING)
-    memory, span = model.initial_memory(3, 7), TRAINING.span
-    options = txl_tf.training.StepOptions(accumulate_steps=2)
-    step = txl_tf.training.TrainStep(model, optimizer, span=span, options=options)
+    parted = dataclasses.replace(TRAINING, accumulate_steps=2)
+    step = txl_tf.training.TrainStep(model, txl_tf.training.make_optimizer(parted))
+    memory = model.initial_memory(3, 7)
     for call in (step, tf.function(step)):
         with pytest.raises(ValueError, match=r"divisible by `accumulate_steps`. Received: 3 rows"):
             call(IDS, TARGETS, memory)
-    options = txl_tf.training.StepOptions(extra_len=2)
-    with pytest.raises(ValueError, match="`extra_len` needs a `mem_len` of 0"):
-        txl_tf.training.TrainStep(model, optimizer, span=span, options=options)
-    with pytest.raises(ValueError, match="`extra_len` must be an integer >= 0"):
-        txl_tf.training.StepOptions(extra_len=-2)
     with pytest.raises(ValueError, match=r"`jit` must be one of .* Received: jit='auto'"):
         txl_tf.training.make_optimizer(TRAINING, jit="auto")

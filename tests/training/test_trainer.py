@@ -43,7 +43,7 @@ def test_a_call_equals_a_plain_loop_of_steps(one_replica):
     interval = run_steps(trainer, [1, n_steps], make_lanes(RESETTING, text))
     model = txl_tf.TransformerXL(SHALLOW_DROPPING, seed=TRAINING.seed)
     optimizer = txl_tf.training.make_optimizer(TRAINING)
-    train_step = txl_tf.training.TrainStep(model, optimizer, span=TRAINING.span)
+    train_step = txl_tf.training.TrainStep(model, optimizer)
     memory, results = model.initial_memory(BATCH, MEM_LEN, True), []
     lanes, positions = make_lanes(text=text), make_lanes(text=Text(np.arange(n_tokens)))
     assert 1 < lanes.steps_per_epoch < n_steps

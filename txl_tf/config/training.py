@@ -234,6 +234,10 @@ class TrainConfig(ReadingConfig):
         longest = max(self.tgt_len, *(length for _, length in self.tgt_len_schedule), 0)
         return self.extra_len + find_longest(longest, self.tgt_len_std)
 
+    def find_loss_start(self, window_len: int) -> int:
+        """Returns the first of `window_len` positions that has a loss."""
+        return window_len - self._count_scored(window_len - self.extra_len)
+
     def _count_scored(self, tgt_len: int) -> int:
         return tgt_len - (tgt_len // 2 if self.half_loss else 0)
 

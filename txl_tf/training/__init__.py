@@ -8,8 +8,6 @@ from typing import Any
 from txl_tf.quiet_start import hide_remarks, import_name
 
 _PLACES = {
-    "Regularization": "txl_tf.training.step",
-    "StepOptions": "txl_tf.training.step",
     "StepResult": "txl_tf.training.step",
     "TrainStep": "txl_tf.training.step",
     "make_optimizer": "txl_tf.training.update_rules",

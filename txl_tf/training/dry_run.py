@@ -24,7 +24,7 @@ from txl_tf.training.job import (
     open_job,
 )
 from txl_tf.training.loop import check_stop_step
-from txl_tf.training.step import StepOptions, compute_gradients
+from txl_tf.training.step import compute_gradients
 from txl_tf.training.trainer import ADVICE, DTYPE_POLICIES, check_batch
 
 _FLOAT_BYTES = 4
@@ -152,7 +152,7 @@ def compile_activations(
     model = make_model(model_config, seed=training.seed, remat=training.remat, dtype=policy)
     rows = math.ceil(training.train_batch_size / n_replicas / training.accumulate_steps)
     memory = model.initial_memory(rows, training.mem_len)
-    loss_start = StepOptions.from_config(training).find_loss_start(training.window_len)
+    loss_start = training.find_loss_start(training.window_len)
 
     def compute(ids: tf.Tensor, memory: tuple[tf.Tensor, ...]) -> object:
         return compute_gradients(model, ids, ids, memory, span=training.span, loss_start=loss_start)

@@ -1,15 +1,12 @@
 """One training step on one replica."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from txl_tf.config import AttentionSpan, TrainConfig
-from txl_tf.config.training import REDUCE_DTYPES
-from txl_tf.errors import UserError, check_integer
+from txl_tf.config import AttentionSpan
 from txl_tf.models.gradients import take_gradients
 from txl_tf.models.segment_model import SegmentModel, check_trainable
 from txl_tf.training.optimizer import Optimizer
@@ -38,115 +35,6 @@ class StepResult(NamedTuple):
     learning_rate: tf.Tensor
 
 
-@dataclass(frozen=True)
-class Regularization:
-    """Penalties on the last hidden states, which are not part of the reported loss.
-
-    Both apply to the states before dropout, as for Transformer-XL on Penn Treebank. In AWD-LSTM,
-    the first applies to the states after dropout, and with a dropout rate p is larger by a factor
-    of 1 / (1 - p) on average.
-
-    Args:
-        ar: Factor of the activation regularization: the mean square of the states.
-        tar: Factor of the temporal activation regularization: the mean square of the differences
-            between consecutive positions, of which there must be at least two.
-
-    References:
-        Merity et al. 2017, https://arxiv.org/abs/1708.02182, section 4.6.
-    """
-
-    ar: float = 0.0
-    tar: float = 0.0
-
-    def compute(self, hidden: tf.Tensor, count: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns the sum of the penalties, () float32.
-
-        Args:
-            hidden: (B, T, D), the last hidden states before dropout, at the positions with a loss.
-            count: () int32, how many positions count, from the first on; `None` for all.
-        """
-        states = tf.cast(hidden, tf.float32)
-        penalty = tf.zeros(())
-        if self.ar:
-            penalty += self.ar * _compute_mean(tf.square(states), count)
-        if self.tar:
-            squares = tf.square(states[:, 1:] - states[:, :-1])
-            penalty += self.tar * _compute_mean(squares, None if count is None else count - 1)
-        return penalty
-
-
-def _compute_mean(values: tf.Tensor, count: tf.Tensor | None) -> tf.Tensor:
-    """Returns the mean over the first `count` positions of (B, T, ...); 0 if there are none."""
-    if count is None:
-        return tf.reduce_mean(values)
-    by_position = tf.reduce_mean(values, axis=[0, *range(2, values.shape.rank)])
-    is_counted = tf.range(values.shape[1]) < count
-    divisor = tf.cast(tf.maximum(count, 1), tf.float32)
-    return tf.reduce_sum(tf.where(is_counted, by_position, 0.0)) / divisor
-
-
-@dataclass(frozen=True)
-class StepOptions:
-    """How a training step computes and averages its gradients.
-
-    Args:
-        accumulate_steps: Gradient accumulation: the number of parts into which the rows are
-            divided, to be computed one after the other. This saves memory and changes only the
-            dropout masks.
-        reduce_dtype: The dtype in which the gradients are averaged: float32, or bfloat16 for half
-            the traffic.
-        half_loss: Whether only the last half of the positions has a loss (table 6 of the paper).
-        extra_len: The number of extra positions at the beginning of `ids`, before the segment,
-            which have no loss.
-        regularization: Penalties on the last hidden states, or `None`.
-        mean_len: For segments of random lengths, the length that has the full learning rate, the
-            `tgt_len` of the config. The rate of a segment is multiplied by its length / `mean_len`;
-            `None` for the same rate.
-    """
-
-    accumulate_steps: int = 1
-    reduce_dtype: str = "float32"
-    half_loss: bool = False
-    extra_len: int = 0
-    regularization: Regularization | None = None
-    mean_len: int | None = None
-
-    def __post_init__(self) -> None:
-        check_integer("accumulate_steps", self.accumulate_steps, 1)
-        check_integer("extra_len", self.extra_len, 0)
-        if self.reduce_dtype not in REDUCE_DTYPES:
-            raise UserError(
-                f"`reduce_dtype` must be one of {', '.join(REDUCE_DTYPES)}. "
-                f"Received: reduce_dtype={self.reduce_dtype!r}"
-            )
-
-    @classmethod
-    def from_config(cls, config: TrainConfig) -> Self:
-        """Returns the options of a run."""
-        return cls(
-            config.accumulate_steps,
-            config.reduce_dtype,
-            config.half_loss,
-            config.extra_len,
-            Regularization(config.ar, config.tar) if config.ar or config.tar else None,
-            config.tgt_len if config.has_random_lengths else None,
-        )
-
-    def find_loss_start(self, window_len: int) -> int:
-        """Returns the first of `window_len` positions that has a loss."""
-        half = (window_len - self.extra_len) // 2 if self.half_loss else 0
-        return self.extra_len + half
-
-    def find_rate_factor(self, count: tf.Tensor | None) -> tf.Tensor | None:
-        """Returns the factor of the learning rate of a segment of `count` positions; `None` for 1.
-
-        Random lengths have such a factor in AWD-LSTM (Merity et al. 2017, section 4.1).
-        """
-        if count is None or self.mean_len is None:
-            return None
-        return tf.cast(count, tf.float32) / self.mean_len
-
-
 class TrainStep:
     """Performs training steps on one replica, with teacher forcing.
 
@@ -160,13 +48,13 @@ class TrainStep:
 
     Args:
         model: The model, built by its constructor.
-        optimizer: An optimizer from `make_optimizer`.
-        span: The attention span; its `mem_len` is that of the memory.
-        options: How the gradients are computed and averaged; `None` for the defaults.
+        optimizer: An optimizer from `make_optimizer`. Its `config` also has the attention span, the
+            positions without a loss, the penalties on the last hidden states, and how the gradients
+            are computed and averaged.
         compute: A compiled `compute_gradients`; by default it runs uncompiled.
 
     Raises:
-        UserError: If the model is quantized, or `extra_len` is given with a memory.
+        UserError: If the model is quantized.
         ValueError: In a call, if the rows are not divisible by `accumulate_steps`.
     """
 
@@ -175,20 +63,11 @@ class TrainStep:
         model: SegmentModel,
         optimizer: Optimizer,
         *,
-        span: AttentionSpan,
-        options: StepOptions | None = None,
         compute: Callable[..., tuple[tf.Tensor, list[tf.Tensor], Memory]] | None = None,
     ):
         check_trainable(model)
         self.model = model
         self.optimizer = optimizer
-        self.span = span
-        self.options = options or StepOptions()
-        if self.options.extra_len and span.mem_len:
-            raise UserError(
-                "`extra_len` needs a `mem_len` of 0: a memory holds the same tokens. "
-                f"Received: extra_len={self.options.extra_len}, mem_len={span.mem_len}"
-            )
         self.compute = compute or compute_gradients
 
     def __call__(
@@ -203,27 +82,27 @@ class TrainStep:
         """Performs a step on one segment.
 
         Args:
-            ids: (B, T) int32, the inputs.
+            ids: (B, T) int32, the inputs; the first `extra_len` are extra context.
             targets: (B, T) int32, the ids one position to the right of `ids`.
             memory: The memory from `model.initial_memory` or the previous step.
             document_starts: (B, T) bool, true where `ids` starts a document, which sees nothing of
                 the text before it; `None` if the text continues.
             count: () int32, the number of positions in a segment of random length. The rest of
-                `ids` has no loss, and must not reach a later step through the memory. `None` for
-                all positions.
+                `ids` has no loss, and must not reach a later step through the memory. The learning
+                rate is multiplied by `count / tgt_len`. `None` for all positions.
 
         Returns:
             A `StepResult` and the new memory.
         """
-        optimizer, options = self.optimizer, self.options
+        optimizer, config = self.optimizer, self.optimizer.config
         replica = tf.distribute.get_replica_context()
         n_replicas = replica.num_replicas_in_sync
         loss_scale = optimizer.loss_scale.read() if optimizer.loss_scale else None
-        loss_start = options.find_loss_start(ids.shape[1])
+        loss_start = config.find_loss_start(ids.shape[1])
         n_scored = ids.shape[1] - loss_start if count is None else count
 
         # 1) Compute the parts of the rows one by one, each with its own dropout masks.
-        n_parts = options.accumulate_steps
+        n_parts = config.accumulate_steps
         if n_parts > 1 and ids.shape[0] % n_parts:
             raise ValueError(  # a class that TensorFlow preserves while tracing
                 "the rows of `ids` must be divisible by `accumulate_steps`. "
@@ -243,12 +122,13 @@ class TrainStep:
                 part_ids,
                 part_targets,
                 part_memory,
-                span=self.span,
+                span=config.span,
                 document_starts=part_starts,
                 loss_scale=loss_scale,
                 loss_start=loss_start,
                 count=count,
-                regularization=options.regularization,
+                ar=config.ar,
+                tar=config.tar,
             )
             memories.append(part_memory)
             if n_parts > 1:
@@ -258,13 +138,15 @@ class TrainStep:
         new_memory = keras.tree.map_structure(lambda *each: tf.concat(each, axis=0), *memories)
 
         # 2) Average over the replicas.
-        means = _average(replica, sums, options.reduce_dtype) if n_replicas > 1 else sums
+        means = _average(replica, sums, config.reduce_dtype) if n_replicas > 1 else sums
         nats, *gradients = means
         if loss_scale is not None:
             gradients = [gradient / loss_scale for gradient in gradients]
 
         # 3) Update. As the gradients are averaged, either all replicas skip a step or none does.
-        rate_factor = options.find_rate_factor(count)
+        rate_factor = None
+        if count is not None:  # after AWD-LSTM (Merity et al. 2017, section 4.1)
+            rate_factor = tf.cast(count, tf.float32) / config.tgt_len
         rate = optimizer.learning_rate
         result = StepResult(
             nats=nats * n_replicas,
@@ -294,18 +176,13 @@ def _average(
     return [replica.all_reduce(mean, nats), *(tf.cast(grad, tf.float32) for grad in gradients)]
 
 
-def _split_rows(inputs: Any, n_parts: int) -> Iterator[Any]:
-    """Yields the parts of a nest of tensors (B, ...), each with B / n_parts rows."""
-    if n_parts == 1:
-        yield inputs
-        return
-    for part in range(n_parts):
-
-        def take(tensor: tf.Tensor, part: int = part) -> tf.Tensor:
-            rows = tensor.shape[0] // n_parts
-            return tensor[part * rows : (part + 1) * rows]
-
-        yield keras.tree.map_structure(lambda x: None if x is None else take(x), inputs)
+def _split_rows(inputs: Any, n_parts: int) -> list[Any]:
+    """Returns the parts of a nest of tensors (B, ...), each with B / n_parts rows."""
+    columns = [
+        [tensor] * n_parts if tensor is None else tf.split(tensor, n_parts)
+        for tensor in keras.tree.flatten(inputs)
+    ]
+    return [keras.tree.pack_sequence_as(inputs, part) for part in zip(*columns, strict=True)]
 
 
 def compute_gradients(
@@ -319,13 +196,14 @@ def compute_gradients(
     loss_scale: tf.Tensor | None = None,
     loss_start: int = 0,
     count: tf.Tensor | None = None,
-    regularization: Regularization | None = None,
+    ar: float = 0.0,
+    tar: float = 0.0,
 ) -> tuple[tf.Tensor, list[tf.Tensor], Memory]:
     """Runs the forward and backward pass on one segment.
 
-    The arguments are those of `TrainStep`, and `loss_scale`, () or `None`, by which the loss is
-    multiplied for the gradients. Of the positions from `loss_start` on, the first `count` have a
-    loss.
+    The arguments are those of `TrainStep` and its config, and `loss_scale`, () or `None`, by which
+    the loss is multiplied for the gradients. Of the positions from `loss_start` on, the first
+    `count` have a loss.
 
     Returns:
         The summed loss in nats, () float32, without the penalties; the dense gradients of the
@@ -347,8 +225,42 @@ def compute_gradients(
         else:
             nats = tf.where(tf.range(nats.shape[1]) < count, nats, 0.0)
             loss = tf.reduce_sum(nats) / tf.cast(nats.shape[0] * count, tf.float32)
-        if regularization:
-            loss += regularization.compute(states[:, loss_start:], count)
+        if ar or tar:
+            loss += _penalize(states[:, loss_start:], count, ar=ar, tar=tar)
         if loss_scale is not None:
             loss *= loss_scale
     return tf.reduce_sum(nats), take_gradients(tape, loss, model), memory
+
+
+def _penalize(hidden: tf.Tensor, count: tf.Tensor | None, *, ar: float, tar: float) -> tf.Tensor:
+    """Returns the penalties on the last hidden states, () float32.
+
+    Both apply to the states before dropout, as for Transformer-XL on Penn Treebank. In AWD-LSTM,
+    the first applies to the states after dropout, and with a dropout rate p is larger by a factor
+    of 1 / (1 - p) on average (Merity et al. 2017, https://arxiv.org/abs/1708.02182, section 4.6).
+
+    Args:
+        hidden: (B, T, D), the states at the positions with a loss.
+        count: () int32, how many positions count, from the first on; `None` for all.
+        ar: Factor of the activation regularization: the mean square of the states.
+        tar: Factor of the temporal activation regularization: the mean square of the differences
+            between consecutive positions, of which there must be at least two.
+    """
+    states = tf.cast(hidden, tf.float32)
+    penalty = tf.zeros(())
+    if ar:
+        penalty += ar * _compute_mean(tf.square(states), count)
+    if tar:
+        squares = tf.square(states[:, 1:] - states[:, :-1])
+        penalty += tar * _compute_mean(squares, None if count is None else count - 1)
+    return penalty
+
+
+def _compute_mean(values: tf.Tensor, count: tf.Tensor | None) -> tf.Tensor:
+    """Returns the mean over the first `count` positions of (B, T, ...); 0 if there are none."""
+    if count is None:
+        return tf.reduce_mean(values)
+    by_position = tf.reduce_mean(values, axis=[0, *range(2, values.shape.rank)])
+    is_counted = tf.range(values.shape[1]) < count
+    divisor = tf.cast(tf.maximum(count, 1), tf.float32)
+    return tf.reduce_sum(tf.where(is_counted, by_position, 0.0)) / divisor

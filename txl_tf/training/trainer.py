@@ -16,7 +16,7 @@ from txl_tf.models.compilation import choose_jit, compile_function, explain_full
 from txl_tf.training.intervals import Interval, Pace
 from txl_tf.training.optimizer import read_step_count
 from txl_tf.training.replica_memory import ReplicaMemory
-from txl_tf.training.step import StepOptions, StepResult, TrainStep, compute_gradients
+from txl_tf.training.step import StepResult, TrainStep, compute_gradients
 from txl_tf.training.strategy import measure_peak_memory
 from txl_tf.training.update_rules import make_optimizer
 from txl_tf.training.workers import Workers
@@ -114,8 +114,6 @@ class Trainer:
         self.train_step = TrainStep(
             self.model,
             self.optimizer,
-            span=config.span,
-            options=StepOptions.from_config(config),
             compute=compile_function(compute_gradients, self.jit),
         )
 
