@@ -101,7 +101,6 @@ class LanguageModel:
         self.checkpoint = checkpoint
         self.is_averaged = is_averaged
         self._records = records
-        self._encoder = TextEncoder(vocabulary, model.config.n_token)
         self._generators: Recent[tuple[EvalConfig, bool], Generator] = Recent(_MOST_KEPT)
         self._scorers: Recent[tuple[Any, ...], TextScorer] = Recent(_MOST_KEPT)
 
@@ -327,9 +326,10 @@ class LanguageModel:
         if isinstance(texts, str | bytes):
             raise UserError("`texts` must be a list of texts. Received: one text")
         check_list("texts", texts)
-        chunks = (self._encoder.make_chunk(text, number) for number, text in enumerate(texts, 1))
+        encoder = TextEncoder(self.vocabulary, self.config.n_token)
+        chunks = (encoder.make_chunk(text, number) for number, text in enumerate(texts, 1))
         is_text = isinstance(prefix, str | bytes)
-        prefix_ids = () if is_text and not prefix else self._encoder.encode(prefix)
+        prefix_ids = () if is_text and not prefix else encoder.encode(prefix)
         if is_text and prefix and not len(prefix_ids):
             raise UserError(f"`prefix` must have at least one token. Received: {prefix!r}")
         scorer = self._get_scorer(self._choose_dynamic(dynamic), batch_size, mask_empty_memory, jit)
@@ -439,9 +439,8 @@ class LanguageModel:
         )
         prompts: Any = prompt if is_list else [prompt]
         session = self.start(prompts, mask_empty_memory=mask_empty_memory, **options)
-        for _ in session.draw_pieces(max_new_tokens):
-            pass
-        return session.added if is_list else session.added[0]
+        added = session.draw(max_new_tokens)
+        return added if is_list else added[0]
 
     def stream(
         self,

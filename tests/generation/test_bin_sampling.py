@@ -69,6 +69,12 @@ def test_greedy_decoding_computes_only_bins_that_could_hold_the_best_token():
     assert choose_and_list_bins(0.0, 0.9, [0.02, 0.02, 0.03, 0.01, 0.02, 0.5, 0.4]) == (5, [1, 2])
 
 
+def test_greedy_decoding_draws_by_bins_whatever_the_candidates():
+    assert StandardSampler(temperature=0).draws_by_bins
+    assert StandardSampler(temperature=0, top_k=3, top_p=0.5).draws_by_bins
+    assert not StandardSampler(temperature=1).draws_by_bins
+
+
 class AlwaysThree(StandardSampler):
     """A sampler that is standard but for its choice."""
 

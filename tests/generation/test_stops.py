@@ -106,6 +106,13 @@ def test_a_stop_does_not_begin_before_the_last_end():
     assert finder.find_end(CHARS.encode("a")).n_kept == 1
 
 
+def test_a_stop_does_not_begin_before_the_token_that_ended_a_text():
+    finder = StopFinder(Stops(CHARS, ["b", "ba"]), last_id=CHARS.encode("a")[0])
+    assert finder.find_end(CHARS.encode("ab")) is None  # the loop finds the token
+    assert finder.find_end(CHARS.encode("a")) is None
+    assert finder.find_end(CHARS.encode("ba")).n_kept == 2
+
+
 def test_a_subword_is_cut_behind_a_stop(subwords):
     ids = subwords.encode(" the cat")
     assert len(ids) < 8

@@ -200,6 +200,11 @@ def test_an_encoding_of_places_refuses_a_memory(name):
         Generator(cached)
 
 
+def test_an_encoding_of_places_refuses_a_limit_of_distances():
+    with pytest.raises(UserError, match="`clamp_len` must be -1 with encoding=sinusoid"):
+        make_model("sinusoid").config.check_reading(5, AttentionSpan(0, clamp_len=4))
+
+
 def test_a_segment_with_more_places_than_the_table_is_refused():
     model = make_model("learned")
     with pytest.raises(UserError, match=r"`tgt_len` must be at most `n_positions`.*tgt_len=6"):

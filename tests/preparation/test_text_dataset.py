@@ -73,6 +73,14 @@ def test_cutoffs_lie_within_the_vocabulary(files, cutoffs, status, has_file, cap
         assert open_records(folder / "records").cutoffs == (2, 6)
 
 
+def test_a_vocabulary_file_without_symbols_is_not_replaced_by_another(files, capsys):
+    folder, flags = files
+    (folder / "v.json").write_text('{"level": "word", "symbols": []}')
+    assert call(folder, *flags, "--level=word", f"--vocab_file={folder}/v.json") == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not (folder / "records").exists()
+
+
 @pytest.mark.parametrize("level", ["byte", "char", "word", "subword"])
 def test_a_text_comes_back_at_every_level(files, level):
     folder, flags = files

@@ -10,4 +10,5 @@ def run(tmp_path_factory):
     write_data(folder / "data")
     assert run_main(folder / "data", folder / "run") == 0
     write_words(folder / "run" / "records", valid=101, test=N_TEST)
+    (folder / "run" / "data.json").unlink()  # as in an imported run
     return folder / "run"

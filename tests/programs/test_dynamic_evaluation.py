@@ -28,6 +28,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dynamic")
     write_data(folder / "data")
     assert run_main(folder / "data", folder / "run") == 0
+    (folder / "run" / "data.json").unlink()  # as in an imported run
     rng = np.random.default_rng(7)
     write_records(
         folder / "run" / "records",

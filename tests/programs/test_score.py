@@ -21,6 +21,7 @@ from txl_tf.runs.folder import (
     read_run_config,
     read_run_vocabulary,
 )
+from txl_tf.scoring.text_chunks import _find_unknown
 
 SAME = {"rel": 1e-5, "abs": 1e-5}  # float32
 
@@ -293,6 +294,13 @@ def test_a_word_of_ten_megabytes_is_one_clear_line(words, capsys):
     assert line.startswith(f"score.py: `{path}`, line 1, byte offset 4: 'z")
     assert len(line) < 300
     path.unlink()
+
+
+def test_an_unknown_word_is_found_beside_one_of_another_case():
+    vocabulary = Vocabulary("word", ("us", "and"))
+    text = b"us and US"
+    encoded = vocabulary.codec.encode(text)
+    assert _find_unknown(vocabulary, encoded, text) == (1, 7, "'US'")
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ from txl_tf.runs.folder import (
     read_run_config,
     read_run_id,
     read_run_vocabulary,
-    recall_data,
     remember_data,
     update_training,
+    warn_of_other_split,
 )
 
 EVALUATION = txl_tf.EvalConfig(eval_batch_size=3, tgt_len=11, mem_len=13, same_length=True)
@@ -189,39 +189,39 @@ def run(tmp_path, monkeypatch):
 def test_a_place_is_recalled_as_any_working_folder_knows_it(run, monkeypatch, tmp_path):
     remember_data(str(run), "data", {})
     monkeypatch.chdir(run)
-    assert recall_data(str(run)) == str(tmp_path / "data")
+    assert find_run_data(str(run)) == str(tmp_path / "data")
 
 
 def test_a_place_of_an_older_version_is_recalled(run, tmp_path):
     place = {"data_dir": str(tmp_path / "data"), "data_format": "records", "record_info_dir": None}
     (run / "data.json").write_text(json.dumps(place))
-    assert recall_data(str(run)) == str(tmp_path / "data")
+    assert find_run_data(str(run)) == str(tmp_path / "data")
 
 
 def test_an_address_stays_as_it_is(run):
     remember_data(str(run), "gs://bucket/data", {})
-    assert recall_data(str(run)) == "gs://bucket/data"
+    assert find_run_data(str(run)) == "gs://bucket/data"
 
 
 def test_a_run_that_remembers_nothing_says_so(run):
     assert not knows_data(str(run))
-    assert recall_data(str(run)) is None
+    assert find_run_data(str(run)) is None
 
 
 def test_the_place_that_was_given_last_is_recalled(run, tmp_path):
     (tmp_path / "moved").mkdir()
     for name in ("data", "moved"):
         remember_data(str(run), name, {})
-    assert recall_data(str(run)) == str(tmp_path / "moved")
+    assert find_run_data(str(run)) == str(tmp_path / "moved")
 
 
 @pytest.mark.parametrize("text", ["", '{"data_dir": 3}'])
 def test_a_file_that_cannot_be_read_is_named_and_written_anew(run, text, tmp_path):
     (run / "data.json").write_text(text)
     with pytest.raises(UserError, match=r"data\.json"):
-        recall_data(str(run))
+        find_run_data(str(run))
     remember_data(str(run), "data", {})
-    assert recall_data(str(run)) == str(tmp_path / "data")
+    assert find_run_data(str(run)) == str(tmp_path / "data")
 
 
 def test_records_are_known_by_the_content_of_each_split(run, tmp_path):
@@ -235,12 +235,15 @@ def test_a_run_of_an_older_version_knows_no_records(run):
     assert find_other_splits(str(run), SimpleNamespace(checksums={"train": "a"})) == []
 
 
-def test_records_in_the_run_itself_come_first(run, tmp_path):
-    remember_data(str(run), "data", {})
-    assert find_run_data(str(run)) == str(tmp_path / "data")
+def test_records_given_later_come_before_those_in_the_run(run, tmp_path, capsys):
     (run / "records").mkdir()
     (run / "records" / "records.json").write_text(json.dumps({}))
     assert find_run_data(str(run)) == f"{run}/records"
+    remember_data(str(run), "data", {"valid": "a"})
+    assert find_run_data(str(run)) == str(tmp_path / "data")
+    others = SimpleNamespace(data_dir=str(tmp_path / "data"), checksums={"valid": "b"})
+    warn_of_other_split(str(run), others, "valid")
+    assert "was made again" in capsys.readouterr().err
 
 
 def test_records_in_a_run_are_found_after_the_run_has_moved(run, tmp_path):

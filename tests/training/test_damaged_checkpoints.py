@@ -1,6 +1,7 @@
 """Checkpoints that are damaged, not whole, or not to be written."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -28,6 +29,10 @@ def test_an_older_checkpoint_that_is_whole_is_named(saved):
     cut(newest.with_name("ckpt-5.data-00000-of-00001"))
     with pytest.raises(UserError, match=r"\. An older one is whole: checkpoint=2 reads it$"):
         load_weights(run.model, str(newest))
+    for path in newest.parent.glob("ckpt-5.*"):
+        shutil.copy(path, path.with_name(path.name.replace("ckpt-5", "mine")))
+    with pytest.raises(UserError, match=r"mine cannot be restored: (?!.*whole)"):
+        load_weights(run.model, str(newest.with_name("mine")))
     cut(newest.with_name("ckpt-2.index"))
     with pytest.raises(UserError, match=r"ckpt-5 cannot be restored: (?!.*whole)"):
         load_weights(run.model, str(newest))

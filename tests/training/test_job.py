@@ -16,9 +16,9 @@ from txl_tf.runs.checkpoint import CheckpointReader
 from txl_tf.runs.checkpoint_choice import list_checkpoints
 from txl_tf.runs.folder import (
     find_other_splits,
+    find_run_data,
     read_run,
     read_run_id,
-    recall_data,
     remember_data,
     warn_of_other_split,
 )
@@ -152,14 +152,14 @@ def test_a_finished_run_remembers_where_its_records_were_moved(
 ):
     moved = shutil.copytree(records.data_dir, tmp_path / "moved")
     train(one_replica, open_records(moved), finished)
-    assert recall_data(str(finished)) == str(moved)
+    assert find_run_data(str(finished)) == str(moved)
 
 
 def test_a_finished_run_does_not_remember_other_records(
     finished, one_replica, records, other_records
 ):
     train(one_replica, other_records, finished)
-    assert recall_data(str(finished)) == str(records.data_dir)
+    assert find_run_data(str(finished)) == str(records.data_dir)
     assert find_other_splits(str(finished), records) == []
 
 
@@ -183,7 +183,7 @@ def test_a_run_on_documents_is_trained_and_evaluated_by_document(one_replica, tm
     job = TrainJob(str(tmp_path / "run"), records, RESETTING, RunOptions())
     (score,) = evaluate_checkpoints(job, jit="none")
     assert (
-        "clamp_len -1, 2 lanes, warmed by 33 tokens, reset_at_documents true.\n"
+        "clamp_len -1, reset_at_documents true, 2 lanes, warmed by 33 tokens.\n"
     ) in capsys.readouterr().out
     (other,) = evaluate_checkpoints(dataclasses.replace(job, config=CONFIG), jit="none")
     assert "clamp_len -1, 2 lanes, warmed by 33 tokens.\n" in capsys.readouterr().out

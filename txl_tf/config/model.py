@@ -255,6 +255,11 @@ class ModelConfig(Config):
                 f"`mem_len` must be 0 with encoding={self.encoding}: it encodes the places in a "
                 f"segment, and the memory lies before them. Received: mem_len={span.mem_len}"
             )
+        if span.clamp_len > 0 and ENCODINGS[self.encoding].encodes_places:
+            raise UserError(
+                f"`clamp_len` must be -1 with encoding={self.encoding}: it encodes no distances. "
+                f"Received: clamp_len={span.clamp_len}"
+            )
         if self.max_places is not None and tgt_len > self.max_places:
             raise UserError(
                 f"`tgt_len` must be at most `n_positions` with encoding={self.encoding}. "

@@ -114,7 +114,7 @@ class EvalConfig(ReadingConfig):
         self._check_reading()
 
     def describe(self) -> str:
-        """Returns the segment length, span and temperature as text.
+        """Returns the segment length, span, temperature and treatment of documents as text.
 
         >>> EvalConfig(80, 2100, clamp_len=820).describe()
         'tgt_len 80, mem_len 2100, same_length false, clamp_len 820'
@@ -122,11 +122,14 @@ class EvalConfig(ReadingConfig):
         'tgt_len 128, mem_len 1600, same_length true, counts_self true, clamp_len -1'
         >>> EvalConfig(10, 0, temperature=1.08).describe()
         'tgt_len 10, mem_len 0, same_length false, clamp_len -1, temperature 1.08'
+        >>> EvalConfig(10, 20, reset_at_documents=True).describe()
+        'tgt_len 10, mem_len 20, same_length false, clamp_len -1, reset_at_documents true'
         """
         own = ", counts_self true" if self.same_length and self.counts_self else ""
         temperature = "" if self.temperature == 1 else f", temperature {self.temperature:g}"
+        reset = ", reset_at_documents true" if self.reset_at_documents else ""
         return (
             f"tgt_len {self.tgt_len}, mem_len {self.mem_len}, "
             f"same_length {str(self.same_length).lower()}{own}, clamp_len {self.clamp_len}"
-            f"{temperature}"
+            f"{temperature}{reset}"
         )

@@ -144,6 +144,8 @@ class StandardSampler(Sampler):
         self.temperature = float(temperature)
         # The number of most likely tokens to draw from; `None` for all, without sorting.
         self.n_candidates = int(top_k) if top_k else None if top_p is None else _ALL
+        if temperature == 0:  # the most likely token needs no candidates
+            self.n_candidates = None
         self.top_p = 1.0 if top_p is None else float(top_p)
         self.repetition_penalty = float(repetition_penalty)
 

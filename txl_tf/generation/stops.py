@@ -56,6 +56,7 @@ class StopFinder:
     def __init__(self, stops: Stops, last_id: int):
         self._vocabulary = stops.vocabulary
         self._strings = stops.strings
+        self._ids = stops.ids
         # Bytes of an unfinished stop.
         self._max_pending = max(map(len, stops.strings), default=1) - 1
         self._pending = b""
@@ -73,7 +74,8 @@ class StopFinder:
         text = self._pending + new
         ends = [text.find(stop) + len(stop) for stop in self._strings if stop in text]
         if not ends:
-            self._pending = text[max(len(text) - self._max_pending, 0) :]
+            unfinished = text[max(len(text) - self._max_pending, 0) :]
+            self._pending = b"" if self._last_id in self._ids else unfinished
             return None
         end = self._locate(last_id, ids, min(ends) - len(self._pending))
         self._pending = b""

@@ -35,7 +35,8 @@ def prepare(options: PrepareOptions) -> RecordsInfo | None:
         return None
     made_from = {"arguments": options.describe(), "files": texts.describe()}
     vocabulary = corpus.read_vocabulary(texts)
-    vocabulary = vocabulary or learn_vocabulary(corpus, texts, options.num_workers)
+    if vocabulary is None:
+        vocabulary = learn_vocabulary(corpus, texts, options.num_workers)
     vocabulary, cutoffs = settle_vocabulary(corpus, texts, vocabulary)
     splits = {
         split: encode_split(corpus, split, source, vocabulary, n_threads=options.num_workers)

@@ -89,7 +89,8 @@ def import_run(options: flags.FlagValues) -> None:
 
     release = read_release(source, dataset=options.dataset)
     _describe_release(release)
-    name = options.preset or presets.find(release.model.config, release.dataset)
+    published = presets.find(release.model.config, release.dataset)
+    name = options.preset or published
     preset = presets.get(name) if name else None
     config = _make_config(options, release, preset)
     splits = tuple(dict.fromkeys(split for split in options.splits if split in release.splits))
@@ -104,7 +105,8 @@ def import_run(options: flags.FlagValues) -> None:
     parts += [f"records of {' and '.join(splits)}"] if splits else []
     print(f"Wrote {options.out}: {', '.join(parts)}.")
     if "test" in splits:
-        preset_flag = " --preset sota" if name else ""
+        is_published = published and preset and config.evaluation == preset.evaluation
+        preset_flag = " --preset sota" if is_published else ""
         print("To evaluate it:")
         print(f"txl evaluate --run {shlex.quote(options.out)}{preset_flag}")
     elif release.vocabulary is None:

@@ -182,6 +182,8 @@ def _check_flags(options: flags.FlagValues) -> None:
         raise flags.Error(
             "--document_separator cannot be used with --tokenize_wikitext, which changes such lines"
         )
+    if options.carry_memory:
+        refuse_flags(options, "context", reason="with --carry_memory")
     check_pipeline_flags(options, ("out",))
     if options.runner:
         _check_runner(options)

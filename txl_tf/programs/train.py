@@ -14,7 +14,7 @@ from absl import flags
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
 from txl_tf.programs.cli.train_command import run
-from txl_tf.programs.cli.train_flags import MAX_CPU_REPLICAS, define_flags
+from txl_tf.programs.cli.train_flags import MAX_CPU_REPLICAS, define_flags, trains
 
 
 def make_strategy(options: flags.FlagValues) -> Any:
@@ -28,7 +28,8 @@ def count_replicas(options: flags.FlagValues) -> int:
     """Returns the number of replicas that the strategy would have, without creating it."""
     from txl_tf.training import strategy
 
-    return strategy.count_replicas(num_gpus=options.num_gpus, cpu_replicas=options.cpu_replicas)
+    cpu_replicas = options.cpu_replicas if trains(options) else 1
+    return strategy.count_replicas(num_gpus=options.num_gpus, cpu_replicas=cpu_replicas)
 
 
 def define_gpu_flags() -> flags.FlagValues:

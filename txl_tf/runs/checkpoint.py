@@ -318,8 +318,9 @@ def _name_whole(path: str) -> str:
     """Returns, for a message, the newest readable checkpoint before a damaged one."""
     model_dir = _find_run(path)
     found = list_checkpoints(model_dir) if model_dir else []
+    steps = {each: step for step, each in found}
     for step, older in reversed(found):
-        if step >= read_step(path):
+        if step >= steps.get(path, 0):  # one that was renamed has no older ones
             continue
         with contextlib.suppress(*DAMAGE):
             reader = CheckpointReader(older)

@@ -217,7 +217,7 @@ def read_run(model_dir: str, *, needs_data: bool = True) -> StoredRun | None:
     return StoredRun(
         read_run_config(model_dir),
         read_run_options(model_dir) or RunOptions(),
-        (recall_data(model_dir) or find_run_data(model_dir)) if needs_data else None,
+        find_run_data(model_dir) if needs_data else None,
         recall_start(model_dir),
     )
 
@@ -353,27 +353,21 @@ def remember_data(
 
 def has_own_split(model_dir: str, records: Records, split: str) -> bool:
     """Returns whether a split of records is that of a run."""
-    known = _read_checksums(model_dir)
+    known = _read_data(model_dir).get("checksums", {})
     if split in known:
         return known[split] == records.checksums[split]
-    return os.path.abspath(records.data_dir) == os.path.abspath(name_records(model_dir))
+    return _has_own_data(model_dir, records)
 
 
 def find_other_splits(model_dir: str, records: Records) -> list[str]:
     """Returns the splits of records that differ from those that a run was trained with."""
-    known = _read_checksums(model_dir)
+    known = _read_data(model_dir).get("checksums", {})
     return [name for name, found in records.checksums.items() if known.get(name, found) != found]
-
-
-def _read_checksums(model_dir: str) -> dict[str, str]:
-    """Returns the saved checksums of a run's splits; none if it has saved no records."""
-    return _read_data(model_dir).get("checksums", {}) if knows_data(model_dir) else {}
 
 
 def warn_of_other_split(model_dir: str, records: Records, split: str) -> None:
     """Prints a warning if a split of a run's own records has changed since its training."""
-    is_own = os.path.abspath(records.data_dir) == os.path.abspath(name_records(model_dir))
-    if is_own and split in find_other_splits(model_dir, records):
+    if _has_own_data(model_dir, records) and split in find_other_splits(model_dir, records):
         print(
             f"warning: `{records.data_dir}` was made again since `{model_dir}` was trained: split "
             f"{split} holds other records",
@@ -386,13 +380,19 @@ def knows_data(model_dir: str) -> bool:
     return exists(os.path.join(model_dir, DATA_NAME))
 
 
-def recall_data(model_dir: str) -> str | None:
-    """Returns the saved folder of a run's records, which must exist; `None` if none was saved."""
-    if not knows_data(model_dir):
-        return None
-    data_dir = str(_read_data(model_dir)["data_dir"])
+def find_run_data(model_dir: str) -> str | None:
+    """Returns the folder of a run's records: the one last given, or the one inside the run.
+
+    Returns `None` if there is neither.
+
+    Raises:
+        UserError: If the folder that was given no longer exists.
+    """
+    own = join_path(model_dir, RECORDS_NAME)
+    data_dir = _read_data(model_dir).get("data_dir")
+    if data_dir is None:
+        return own if holds_records(own) else None
     if not is_remote(data_dir) and not os.path.isdir(data_dir):
-        own = join_path(model_dir, RECORDS_NAME)
         if os.path.basename(data_dir) == RECORDS_NAME and holds_records(own):
             return own  # the run was moved, with its records in it
         raise UserError(
@@ -402,29 +402,26 @@ def recall_data(model_dir: str) -> str | None:
     return data_dir
 
 
+def _has_own_data(model_dir: str, records: Records) -> bool:
+    """Returns whether records are in the folder that a run uses by default."""
+    with contextlib.suppress(UserError):  # that folder no longer exists
+        data_dir = find_run_data(model_dir)
+        if data_dir is not None:
+            return os.path.abspath(records.data_dir) == os.path.abspath(data_dir)
+    return False
+
+
 def recall_start(model_dir: str) -> str | None:
     """Returns the saved checkpoint from which a run started; `None` if there was none."""
-    return _read_data(model_dir).get("warm_start_path") if knows_data(model_dir) else None
+    return _read_data(model_dir).get("warm_start_path")
 
 
 def _read_data(model_dir: str) -> dict[str, Any]:
+    """Returns what a run was given, as `remember_data` saves it; empty if it has saved nothing."""
+    if not knows_data(model_dir):
+        return {}
     path = os.path.join(model_dir, DATA_NAME)
     content = read_json(path)
     if not isinstance(content, dict) or not isinstance(content.get("data_dir"), str):
         raise UserError(f"`{path}` must be an object with the folder `data_dir`")
     return content
-
-
-def find_run_data(model_dir: str) -> str | None:
-    """Returns the folder of a run's data: the one inside it, or the one it was trained on."""
-    own = join_path(model_dir, RECORDS_NAME)
-    return own if holds_records(own) else recall_data(model_dir)
-
-
-def name_records(model_dir: str) -> str:
-    """Returns the folder of a run's records, whether or not it exists."""
-    own = join_path(model_dir, RECORDS_NAME)
-    if not holds_records(own) and knows_data(model_dir):
-        with contextlib.suppress(UserError):
-            return str(_read_data(model_dir)["data_dir"])
-    return own

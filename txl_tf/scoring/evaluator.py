@@ -58,8 +58,7 @@ def describe_evaluation(config: EvalConfig, lanes: EvaluationLanes | None = None
     """
     n_lanes = config.eval_batch_size
     counting = lanes.describe() if lanes is not None else f"{n_lanes} lane{'s' * (n_lanes > 1)}"
-    reset = ", reset_at_documents true" if config.reset_at_documents else ""
-    return f"{config.describe()}, {counting}{reset}"
+    return f"{config.describe()}, {counting}"
 
 
 class Evaluator:

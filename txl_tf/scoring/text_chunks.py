@@ -9,7 +9,7 @@ import numpy as np
 
 from txl_tf.data.text.codec import Encoded
 from txl_tf.data.text.documents import DocumentFinder
-from txl_tf.data.text.text_files import Chunk, TextSource
+from txl_tf.data.text.text_files import TextSource
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.data.text.words import WHITE_SPACE
 from txl_tf.errors import UserError
@@ -80,7 +80,7 @@ def read_file(
         codec, text = vocabulary.codec, chunk.text
         encoded = codec.encode(text, offsets, begins_line=chunk.begins_line)
         if encoded.unknown and vocabulary.unknown is None:
-            line, offset, symbol = _find_unknown(vocabulary, encoded, chunk)
+            line, offset, symbol = _find_unknown(vocabulary, encoded, text)
             line += n_lines + file.count_lines_before()
             raise UserError(
                 f"`{file}`, line {line}, byte offset {chunk.offset + offset}: {symbol} is "
@@ -142,27 +142,21 @@ def _measure_first_word(vocabulary: Vocabulary, text: bytes) -> int:
     return len(next(filter(None, WHITE_SPACE.split(begin)), "").encode("utf-8"))
 
 
-def _find_unknown(vocabulary: Vocabulary, encoded: Encoded, chunk: Chunk) -> tuple[int, int, str]:
+def _find_unknown(vocabulary: Vocabulary, encoded: Encoded, text: bytes) -> tuple[int, int, str]:
     """Returns the line (from 1), the byte offset and the name of the first unknown symbol."""
-    text = chunk.text
     index = int(encoded.ids.argmin())
     if vocabulary.level == "byte":
         return text.count(b"\n", 0, index) + 1, index, f"byte {text[index]}"
+    characters = text.decode("utf-8")
     if vocabulary.level == "char":
-        characters = text.decode("utf-8")
-        offset = len(characters[:index].encode("utf-8"))
-        symbol = characters[index]
-        return text.count(b"\n", 0, offset) + 1, offset, f"{symbol!r} (U+{ord(symbol):04X})"
-    word = next(iter(encoded.unknown))
-    # The line is the last one whose first id does not come after the unknown one.
-    starts = np.array([0, *(np.flatnonzero(np.frombuffer(text, np.uint8) == 10) + 1)], np.int64)
-    starts = starts[starts < max(len(text), 1)]
-    positions = vocabulary.codec.encode(text, starts, begins_line=chunk.begins_line).positions
-    line = int(np.searchsorted(positions, index, side="right")) - 1
-    offset = int(starts[line])
-    begin = word[:_MAX_SEARCHED]  # a word may be megabytes long
-    end = rb"(?!\S)" if begin == word else rb""
-    pattern = rb"(?<!\S)" + re.escape(begin.encode("utf-8")) + end
-    # The vocabulary may convert texts to lower case.
-    found = re.compile(pattern, re.IGNORECASE).search(text, offset)
-    return line + 1, found.start() if found else offset, reprlib.repr(word)
+        start, symbol = index, characters[index]
+        name = f"{symbol!r} (U+{ord(symbol):04X})"
+    else:
+        word = next(iter(encoded.unknown))
+        begin = word[:_MAX_SEARCHED]  # a word may be megabytes long
+        end = r"(?!\S)" if begin == word else ""
+        flags = re.IGNORECASE if vocabulary.lower_case else re.NOFLAG
+        found = re.search(rf"(?<!\S){re.escape(begin)}{end}", characters, flags)
+        start, name = found.start() if found else 0, reprlib.repr(word)
+    offset = len(characters[:start].encode("utf-8"))
+    return text.count(b"\n", 0, offset) + 1, offset, name

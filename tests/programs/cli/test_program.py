@@ -218,8 +218,9 @@ def test_flags_may_stand_in_a_file(tmp_path):
 @pytest.mark.parametrize(("flag", "has_traceback"), [("--noverbose", False), ("--verbose", True)])
 def test_a_failure_has_a_traceback_if_it_is_wanted(flag, has_traceback, capsys, monkeypatch):
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
-    assert run("--folder=a", flag, main=fail_with(UserError("no such thing"))) == 1
-    assert ("Traceback" in capsys.readouterr().err) == has_traceback
+    for error in (UserError("no such thing"), flags.Error("no such value")):
+        assert run("--folder=a", flag, main=fail_with(error)) != 0
+        assert ("Traceback" in capsys.readouterr().err) == has_traceback
 
 
 def test_quiet_and_threads_are_told_to_those_who_follow_them(monkeypatch):

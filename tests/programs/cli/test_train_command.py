@@ -12,8 +12,10 @@ from txl_tf import LanguageModel, TransformerXL, presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data import RecordError, Vocabulary, open_records, write_records
 from txl_tf.errors import StoppedError, UserError
+from txl_tf.programs import train
+from txl_tf.programs.cli import evaluation
 from txl_tf.programs.cli.flags import parse_flags
-from txl_tf.programs.cli.train_command import run
+from txl_tf.programs.cli.train_command import _evaluate, run
 from txl_tf.programs.cli.train_flags import (
     define_flags,
     list_idle_flags,
@@ -24,6 +26,7 @@ from txl_tf.programs.cli.train_flags import (
 )
 from txl_tf.runs.folder import RunConfig, make_run_folder, read_run
 from txl_tf.runs.lock import lock_run
+from txl_tf.training import strategy
 
 # The training program of the 2019 release; flags that concern TPUs alone are left out.
 MODEL = ModelConfig(n_token=19, cutoffs=(5, 11))  # that of the records, by default
@@ -423,3 +426,24 @@ def test_settings_of_evaluations_without_effect_are_told(records, tmp_path, caps
     assert told not in describe("--eval_mem_len=31", "--eval_every=5")
     assert told not in describe("--eval_mem_len=31", "--do_eval")
     assert told not in describe()
+
+
+@pytest.mark.parametrize(("flag", "jit"), [((), "auto"), (("--jit=none",), "none")])
+def test_an_evaluation_does_not_keep_the_kernels_of_a_tpu(flag, jit, monkeypatch):
+    given = {}
+    monkeypatch.setattr(
+        evaluation, "evaluate_checkpoints", lambda job, **others: given.update(others)
+    )
+    options = train.define_gpu_flags()
+    parse_flags(options, ["train", "--do_train=false", "--do_eval", *flag])
+    training = TrainConfig(jit="kernels")
+    _evaluate(SimpleNamespace(config=SimpleNamespace(training=training)), options)
+    assert given["jit"] == jit
+
+
+def test_without_training_no_replicas_are_made_on_the_cpu(monkeypatch):
+    monkeypatch.setattr(strategy, "count_replicas", lambda **given: given["cpu_replicas"])
+    for do_train, expected in ((False, 1), (True, 3)):
+        options = train.define_gpu_flags()
+        parse_flags(options, ["train", f"--do_train={do_train}", "--do_eval", "--cpu_replicas=3"])
+        assert train.count_replicas(options) == expected

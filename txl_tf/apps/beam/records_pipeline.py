@@ -73,7 +73,8 @@ def prepare_with_workers(
     ]
     with create_work_folder(temp_dir) as work:
         vocabulary = corpus.read_vocabulary(texts)
-        vocabulary = vocabulary or _learn_vocabulary(corpus, pieces, runner, work)
+        if vocabulary is None:
+            vocabulary = _learn_vocabulary(corpus, pieces, runner, work)
         vocabulary, cutoffs = settle_vocabulary(corpus, texts, vocabulary)
         path = name_file(work)
         with open_file(path, "wb") as file:

@@ -111,7 +111,7 @@ class EvaluationLanes:
         check_positive(n_lanes=n_lanes, tgt_len=tgt_len)
         check_integer("warm_len", warm_len, 0)
         if drop_rest and warm_len:
-            raise ValueError(
+            raise UserError(
                 "`warm_len` must be 0 with `drop_rest`, whose lanes are separate texts. "
                 f"Received: warm_len={warm_len}"
             )

@@ -62,7 +62,7 @@ def run_program(
         _set_environment(options)
         try:
             main(options)
-        except (UserError, OSError):
+        except (flags.Error, UserError, OSError):
             if options.verbose:
                 traceback.print_exc()
             raise

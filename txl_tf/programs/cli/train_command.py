@@ -147,10 +147,13 @@ def _choose_sampler(job: "TrainJob", *, on_tpu: bool) -> "SamplerMaker | None":
 def _evaluate(job: "TrainJob", options: flags.FlagValues) -> None:
     from txl_tf.programs.cli.evaluation import evaluate_checkpoints
 
+    jit = options.jit if options["jit"].present else job.config.training.jit
+    if jit == "kernels" and not options["jit"].present:  # chosen for the training on a TPU
+        jit = "auto"
     evaluate_checkpoints(
         job,
         checkpoint=options.eval_ckpt_path,
         first_step=options.start_eval_steps if options.do_eval_only else None,
         max_segments=options.max_eval_batch if options.max_eval_batch > 0 else None,
-        jit=options.jit if options["jit"].present else job.config.training.jit,
+        jit=jit,
     )
