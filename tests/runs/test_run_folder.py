@@ -9,9 +9,7 @@ import txl_tf
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.runs.folder import (
-    OtherConfigError,
     RunConfig,
-    check_config,
     check_run_folder,
     find_other_splits,
     find_run_data,
@@ -132,14 +130,6 @@ def test_another_training_config_leaves_the_rest(folder):
     assert read_run_config(str(folder)) == dataclasses.replace(CONFIG, training=training)
 
 
-def test_the_fields_that_differ_come_with_the_error(folder):
-    model = dataclasses.replace(CONFIG.model, dropout=0.5)
-    training = dataclasses.replace(TRAINING, clip=0.5, train_steps=TRAINING.train_steps + 7)
-    with pytest.raises(OtherConfigError, match=r"dropout is 0\.0 there") as error:
-        check_config(str(folder), dataclasses.replace(CONFIG, model=model, training=training))
-    assert error.value.names == {"dropout", "clip"}
-
-
 def test_a_run_may_know_ids_alone(tmp_path):
     make_run_folder(str(tmp_path / "run"), CONFIG, None)
     before = read_files(tmp_path / "run")
@@ -171,10 +161,10 @@ def test_fields_that_an_older_config_lacks_are_those_of_the_release(folder):
         del content[part]["counts_self"]
     path.write_text(json.dumps(content))
     assert read_run_config(str(folder)) == CONFIG
-    check_config(str(folder), CONFIG)
+    check_run_folder(str(folder), CONFIG, VOCABULARY)
     other = dataclasses.replace(MODEL, cutoffs=(7, 13), layer_norm_epsilon=1e-5)
     with pytest.raises(UserError, match=r"config: layer_norm_epsilon is 1e-12 there and 1e-05 he"):
-        check_config(str(folder), dataclasses.replace(CONFIG, model=other))
+        check_run_folder(str(folder), dataclasses.replace(CONFIG, model=other), VOCABULARY)
 
 
 @pytest.fixture

@@ -61,17 +61,16 @@ def test_a_checkpoint_with_one_damaged_weight_changes_no_weight(tmp_path):
         (os.remove, "memory-00000-of-00001.index"),
     ],
 )
-def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(saved, damage, part):
+def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(saved, damage, part, capsys):
     model_dir, _, _ = saved
     folder = model_dir / "checkpoints"
     damage(folder / f"ckpt-5.{part}")
-    lines = []
     run = Bare()
     perturb(run)
-    assert make_checkpointer(model_dir, run, warn=lines.append).restore() == 2
+    assert make_checkpointer(model_dir, run).restore() == 2
     assert [step for step, _ in list_checkpoints(str(model_dir))] == [2]
-    assert len(lines) == 1
-    assert lines[0].startswith(f"Checkpoint {folder}/ckpt-5 is damaged and was set aside: ")
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"Checkpoint {folder}/ckpt-5 is damaged and was set aside: ")
     assert (folder / "damaged-ckpt-5.index").exists()
 
 
@@ -84,17 +83,16 @@ def save_named(model_dir, steps, run_id=RUN_ID):
     return model_dir / "checkpoints"
 
 
-def restore(model_dir, run_id=RUN_ID):
+def restore(model_dir, capsys):
     """Returns the step that is restored, and the lines that are printed."""
-    lines = []
-    checkpointer = make_checkpointer(model_dir, Bare(), run_id=run_id, warn=lines.append)
-    return checkpointer.restore(), lines
+    step = make_checkpointer(model_dir, Bare()).restore()
+    return step, capsys.readouterr().out.splitlines()
 
 
-def test_the_memory_of_another_step_is_set_aside(tmp_path):
+def test_the_memory_of_another_step_is_set_aside(tmp_path, capsys):
     folder = save_named(tmp_path, [2, 5])
     copy_checkpoint(folder / "ckpt-2", folder / "ckpt-5", "memory-*")
-    step, lines = restore(tmp_path)
+    step, lines = restore(tmp_path, capsys)
     assert step == 2
     assert lines == [
         f"Checkpoint {folder}/ckpt-5 is damaged and was set aside: its parts are of different "
@@ -103,26 +101,26 @@ def test_the_memory_of_another_step_is_set_aside(tmp_path):
     ]
 
 
-def test_a_checkpoint_under_the_name_of_another_step_is_set_aside(tmp_path):
+def test_a_checkpoint_under_the_name_of_another_step_is_set_aside(tmp_path, capsys):
     folder = save_named(tmp_path, [3, 5])
     copy_checkpoint(folder / "ckpt-3", folder / "ckpt-160")
-    step, lines = restore(tmp_path)
+    step, lines = restore(tmp_path, capsys)
     assert step == 5
     assert lines == [
         f"Checkpoint {folder}/ckpt-160 is damaged and was set aside: it holds the weights of step 3"
     ]
 
 
-def test_a_checkpoint_of_another_run_is_set_aside(tmp_path):
+def test_a_checkpoint_of_another_run_is_set_aside(tmp_path, capsys):
     folder = save_named(tmp_path, [2])
     copy_checkpoint(save_named(tmp_path / "b", [5], OTHER_ID) / "ckpt-5", folder / "ckpt-5")
-    step, (line,) = restore(tmp_path)
+    step, (line,) = restore(tmp_path, capsys)
     assert step == 2
     assert line.endswith(f": it belongs to run {OTHER_ID}, not to run {RUN_ID}")
 
 
 @pytest.mark.parametrize("n_removed", [1, 2])
-def test_an_interrupted_removal_is_completed(n_removed, tmp_path, monkeypatch):
+def test_an_interrupted_removal_is_completed(n_removed, tmp_path, monkeypatch, capsys):
     folder = save_named(tmp_path, [2, 5])
     remove, left = tf.io.gfile.remove, iter(range(n_removed))
 
@@ -135,17 +133,15 @@ def test_an_interrupted_removal_is_completed(n_removed, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         remove_checkpoint(str(folder / "ckpt-2"))
     monkeypatch.undo()
-    step, (line,) = restore(tmp_path)
+    step, (line,) = restore(tmp_path, capsys)
     assert step == 5
     assert not list(folder.glob("*ckpt-2*"))
     assert line.startswith("Removed the remains of an interrupted save or removal of checkpoint ")
 
 
-def test_files_of_killed_saves_are_removed_by_the_next_save(saved):
+def test_files_of_killed_saves_are_removed_by_the_next_save(saved, capsys):
     """The index is written last: without it there is no checkpoint."""
     model_dir, run, checkpointer = saved
-    lines = []
-    checkpointer.warn = lines.append
     folder = model_dir / "checkpoints"
     for name in ("ckpt-7.memory-00000-of-00001.index", "ckpt-7.data-00000-of-00001"):
         (folder / name).write_bytes(b"half")
@@ -153,7 +149,7 @@ def test_files_of_killed_saves_are_removed_by_the_next_save(saved):
     assert [step for step, _ in list_checkpoints(str(model_dir))] == [2, 5]
     save_steps(checkpointer, run, [11])
     assert not list(folder.glob("*ckpt-7*"))
-    assert lines == [
+    assert capsys.readouterr().out.splitlines() == [
         f"Removed the remains of an interrupted save or removal of checkpoint {folder}/ckpt-7: "
         "ckpt-7.data-00000-of-00001, ckpt-7.memory-00000-of-00001.index"
     ]

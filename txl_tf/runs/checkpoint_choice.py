@@ -13,11 +13,11 @@ from typing import Any
 
 from txl_tf.data.files import exists, list_names, read_json_lines
 from txl_tf.errors import UserError, explain_errors
-from txl_tf.runs.folder import VALIDATION_NAME
 
 CHECKPOINTS_NAME = "checkpoints"
 PREFIX = "ckpt"
 BEST, NEWEST = "best", "newest"
+VALIDATION_NAME = "validation.jsonl"
 WEIGHTS_NAME = "model.safetensors"  # the weights alone, in a folder without checkpoints
 
 

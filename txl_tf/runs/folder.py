@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from txl_tf import presets
-from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config import SHAPELESS, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.base import list_differences
 from txl_tf.config.training import RunOptions
 from txl_tf.data.files import (
@@ -47,6 +47,7 @@ from txl_tf.data.records.reading import Records
 from txl_tf.data.records.writing import holds_records
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain_errors
+from txl_tf.runs.checkpoint_choice import list_checkpoints
 from txl_tf.version import __version__
 
 FORMAT_VERSION = 1
@@ -56,7 +57,6 @@ DATA_NAME = "data.json"
 VOCABULARY_NAME = "vocabulary.json"
 OPTIONS_NAME = "options.json"
 LOG_NAME = "log.jsonl"
-VALIDATION_NAME = "validation.jsonl"
 EVENTS_NAME = "events"
 RECORDS_NAME = "records"
 EVALUATIONS_NAME = "evaluations.jsonl"
@@ -64,14 +64,6 @@ IMPORT_NAME = "import.json"  # where imported weights come from
 # Fields that may change when a run resumes: they affect no shape of a weight and no data position.
 _CHANGEABLE = ("train_steps", "jit")
 _INVALID = (KeyError, TypeError, ValueError, UserError)  # raised for JSON of other content
-
-
-class OtherConfigError(UserError):
-    """A run folder holds a run with another config; the fields `names` differ."""
-
-    def __init__(self, message: str, names: frozenset[str]):
-        super().__init__(message)
-        self.names = names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,11 +258,30 @@ def make_run_folder(
 
 
 def check_run_folder(model_dir: str, config: RunConfig, vocabulary: Vocabulary) -> RunConfig | None:
-    """Checks that a folder holds no run or the given one, and returns the config of the latter."""
+    """Checks that a folder holds no run or the given one, and returns the config of the latter.
+
+    Only the evaluation, the number of steps and `jit` may differ.
+
+    Raises:
+        UserError: If it holds another run. The message names each difference, and how a new run
+            can start with its weights.
+    """
     if not has_run(model_dir):
         return None
     check_vocabulary(model_dir, vocabulary)
-    return check_config(model_dir, config)
+    found = read_run_config(model_dir)
+    old, new = map(_flatten, (found, config))
+    differences = list_differences(old, new)
+    if not differences:
+        return found
+    fault = f"`{model_dir}` holds a run with another config: {'; '.join(differences)}. "
+    fault += "Choose another folder"
+    shapes = {field.name for field in dataclasses.fields(ModelConfig)} - set(SHAPELESS)
+    checkpoints = list_checkpoints(model_dir)
+    if checkpoints and all(repr(old[name]) == repr(new[name]) for name in shapes):
+        start = f"--warm_start_path={shlex.quote(checkpoints[-1][1])}"
+        fault += f". A new run can start with its weights: --model_dir=NEW_DIR {start}"
+    raise UserError(fault)
 
 
 def update_training(model_dir: str, training: TrainConfig) -> None:
@@ -305,24 +316,6 @@ def name_preparation(folder: str, vocabulary: Vocabulary) -> str:
         f"--dataset text --level {vocabulary.level} --vocab_file {known} --train FILES "
         "--valid FILES --data_dir NEW_DATA_DIR"
     )
-
-
-def check_config(model_dir: str, config: RunConfig) -> RunConfig:
-    """Returns the run's config; only its evaluation, number of steps and `jit` may differ.
-
-    Raises:
-        OtherConfigError: If it has another config. The message names each difference.
-    """
-    found = read_run_config(model_dir)
-    old, new = map(_flatten, (found, config))
-    differences = list_differences(old, new)
-    if differences:
-        raise OtherConfigError(
-            f"`{model_dir}` holds a run with another config: {'; '.join(differences)}. "
-            "Choose another folder",
-            frozenset(name for name in old if repr(old[name]) != repr(new[name])),
-        )
-    return found
 
 
 def _flatten(config: RunConfig) -> dict[str, Any]:

@@ -8,7 +8,6 @@ model, to explain why it cannot be restored into a different model.
 import contextlib
 import os
 import re
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
@@ -56,8 +55,7 @@ class Checkpointer:
 
     All processes must make the same calls of `restore` and `save`. Each writes the memory of its
     own lanes; then the chief writes the rest, and removes all but the best and the `keep` newest
-    checkpoints. `warn` is called with a line about each checkpoint that is set aside or whose save
-    was interrupted.
+    checkpoints.
 
     In the 2019 code: `load_from_checkpoint`.
     """
@@ -70,7 +68,6 @@ class Checkpointer:
     _: KW_ONLY
     run_id: str
     keep: int = 5
-    warn: Callable[[str], None] = print
 
     def __post_init__(self) -> None:
         self._variables = group_variables(self.model, self.optimizer)
@@ -85,7 +82,8 @@ class Checkpointer:
             UserError: If a checkpoint belongs to another model, or none of them can be read.
         """
         if self.workers.is_chief:
-            _clear_torn(self.model_dir, self.warn)  # before any process writes to these files again
+            # Before any process writes to these files again.
+            _clear_torn(self.model_dir, self.workers)
         while True:
             found = list_checkpoints(self.model_dir)
             newest = found[-1][0] if found else -1
@@ -100,7 +98,7 @@ class Checkpointer:
             if self.workers.is_chief:
                 _set_aside(path)
                 reason = damage or f"{self.workers.name(damaged[0])} cannot read it"
-                self.warn(f"Checkpoint {path} is damaged and was set aside: {reason}")
+                self.workers.say(f"Checkpoint {path} is damaged and was set aside: {reason}")
             self.workers.wait()
         names = list_names(os.path.join(self.model_dir, CHECKPOINTS_NAME))
         is_aside = any(name.startswith(_ASIDE) for name in names)
@@ -163,7 +161,7 @@ class Checkpointer:
             for old_step, old in list_checkpoints(self.model_dir)[: -self.keep]:
                 if old_step != keep_step:
                     remove_checkpoint(old)
-            _clear_torn(self.model_dir, self.warn)
+            _clear_torn(self.model_dir, self.workers)
         self.workers.wait()  # no process ends before the checkpoint is complete
         return path
 
@@ -176,7 +174,7 @@ def _set_aside(path: str) -> None:
             move_file(part, os.path.join(folder, f"{_ASIDE}{name}"))
 
 
-def _clear_torn(model_dir: str, say: Callable[[str], None]) -> None:
+def _clear_torn(model_dir: str, workers: Workers) -> None:
     """Removes what interrupted saves and removals have left: files without an index."""
     folder = os.path.join(model_dir, CHECKPOINTS_NAME)
     complete = {os.path.basename(path) for _, path in list_checkpoints(model_dir)}
@@ -185,7 +183,7 @@ def _clear_torn(model_dir: str, say: Callable[[str], None]) -> None:
         path = os.path.join(folder, name)
         remains = ", ".join(map(os.path.basename, list_parts(path))) or f"{name}_temp"
         remove_checkpoint(path)
-        say(
+        workers.say(
             f"Removed the remains of an interrupted save or removal of checkpoint {path}: {remains}"
         )
 

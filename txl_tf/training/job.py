@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.config import SHAPELESS, ModelConfig, TrainConfig
+from txl_tf.config import TrainConfig
 from txl_tf.config.training import RunOptions
 from txl_tf.data.files import exists
 from txl_tf.data.lanes.training_lanes import TrainingLanes
@@ -24,7 +24,6 @@ from txl_tf.models.segment_model import SegmentModel
 from txl_tf.runs.checkpoint import explain_bare_weights, load_weights
 from txl_tf.runs.checkpoint_choice import WEIGHTS_NAME, list_checkpoints
 from txl_tf.runs.folder import (
-    OtherConfigError,
     RunConfig,
     check_run_folder,
     find_other_splits,
@@ -101,10 +100,7 @@ def open_job(job: TrainJob) -> tuple[RunConfig, TrainingLanes, RunConfig | None]
     are_known = has_own_split(job.model_dir, records, "train")
     if has_run(job.model_dir) and (job.accepts_other_records or are_known):
         config = dataclasses.replace(config, dataset=read_run_config(job.model_dir).dataset)
-    try:
-        found = check_run_folder(job.model_dir, config, records.vocabulary)
-    except OtherConfigError as error:
-        raise UserError(_explain_other_config(job.model_dir, error)) from error
+    found = check_run_folder(job.model_dir, config, records.vocabulary)
     weights = os.path.join(job.model_dir, WEIGHTS_NAME)
     if found and exists(weights) and not list_checkpoints(job.model_dir):
         raise UserError(explain_bare_weights(f"`{job.model_dir}`", weights))
@@ -214,7 +210,7 @@ def open_training(
         assert held_out is not None  # without `eval_every` nothing is evaluated
         averages = use_averages(trainer.optimizer) if options.use_ema else contextlib.nullcontext()
         with averages:
-            return evaluator.score_lanes(held_out), _generate(sample) if sample else None
+            return evaluator.score_lanes(held_out), _generate(sample, workers) if sample else None
 
     return TrainingLoop(
         trainer,
@@ -308,16 +304,6 @@ def check_steps(model_dir: str, n_done: int, training: TrainConfig) -> None:
         )
 
 
-def _explain_other_config(model_dir: str, error: OtherConfigError) -> str:
-    """Returns the message of an error, with a hint on how to start a new run from the weights."""
-    checkpoints = list_checkpoints(model_dir)
-    shapes = {field.name for field in dataclasses.fields(ModelConfig)} - set(SHAPELESS)
-    if not checkpoints or error.names & shapes:
-        return str(error)
-    start = f"--warm_start_path={shlex.quote(checkpoints[-1][1])}"
-    return f"{error}. A new run can start with its weights: --model_dir=NEW_DIR {start}"
-
-
 def describe_other_records(job: TrainJob) -> str | None:
     """Describes how the records differ from those that a run was trained on.
 
@@ -393,10 +379,10 @@ def _remember_records(job: TrainJob, first_step: int) -> None:
     remember_data(job.model_dir, records.data_dir, records.checksums, warm_start_path=start)
 
 
-def _generate(sample: Callable[[], str]) -> str | None:
+def _generate(sample: Callable[[], str], workers: Workers) -> str | None:
     """Returns a sample, or `None` if the device fails, so that training continues."""
     try:
         return sample()
     except (tf.errors.OpError, UserError) as error:  # the latter if its memory is full
-        print(f"No sample: {explain(error)}")
+        workers.say(f"No sample: {explain(error)}")
         return None

@@ -29,24 +29,15 @@ _UNKNOWN = (
 )
 
 
-@keras.saving.register_keras_serializable(package="txl_tf")
 class ConfigSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """The learning rate of a `TrainConfig` as a function of the step."""
 
     def __init__(self, training: TrainConfig):
         super().__init__()
-        self.training = training
         self._compute_rate = make_schedule(training)
 
     def __call__(self, step: Any) -> Any:
         return self._compute_rate(step)
-
-    def get_config(self) -> dict[str, Any]:
-        return {"training": self.training.to_json()}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(TrainConfig.from_json(config["training"]))
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")

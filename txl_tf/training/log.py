@@ -18,8 +18,8 @@ from txl_tf.config.base import list_differences
 from txl_tf.config.training import RunOptions
 from txl_tf.data.files import access_path, append_json_line, drop_lines_after
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
-from txl_tf.runs.checkpoint_choice import find_best, list_losses
-from txl_tf.runs.folder import EVENTS_NAME, LOG_NAME, VALIDATION_NAME, RunConfig
+from txl_tf.runs.checkpoint_choice import VALIDATION_NAME, find_best, list_losses
+from txl_tf.runs.folder import EVENTS_NAME, LOG_NAME, RunConfig
 from txl_tf.scoring.metrics import Score
 from txl_tf.training.intervals import Interval
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from tqdm import tqdm
-
 from txl_tf.config.training import RunOptions
 from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.errors import StoppedError, UserError
@@ -53,6 +51,7 @@ class TrainingLoop:
 
     def __post_init__(self) -> None:
         self._workers = self.trainer.workers
+        self._say = self._workers.say
         self._train_steps = self.trainer.config.train_steps
         self._saved_step = self.trainer.step
         self._bad_in_a_row = 0
@@ -134,11 +133,6 @@ class TrainingLoop:
             parts += [self.log.time_left.describe(interval.step)]
         bar.set_postfix_str(", ".join(parts), refresh=False)
         bar.update(interval.step - bar.n)
-
-    def _say(self, line: str) -> None:
-        """Prints a line above the bar, from the chief only."""
-        if self._workers.is_chief:
-            tqdm.write(line)
 
     def _agree_to_stop(
         self, received: Sequence[signal.Signals], hours: float, step: int

@@ -20,25 +20,21 @@ COEFFICIENTS = (
 )
 
 
-def orthogonalize(matrix: Any, n_joint: int = 1, *, product_dtype: str = "float32") -> Any:
+def orthogonalize(
+    matrices: Sequence[Any], n_joint: Sequence[int], *, product_dtype: str = "float32"
+) -> list[Any]:
     """Moves the singular values of matrices to about 1, from .90 to 1.10.
 
     It iterates polynomials of degree 5, which take only matrix products. If the Frobenius norm of
-    the matrix is 1, singular values below .005 are multiplied by about 218 instead. The result does
+    a matrix is 1, singular values below .005 are multiplied by about 218 instead. The result does
     not depend on the norm. A matrix of zeros stays unchanged.
 
-    `matrix` holds `n_joint` matrices side by side, (rows, n_joint columns) float32.
+    Each of `matrices` holds `n_joint` matrices side by side, (rows, n_joint columns) float32. Those
+    of one shape are multiplied together.
 
     References:
         Amsel et al. 2025, https://arxiv.org/abs/2505.16932: how the polynomials are chosen.
     """
-    return orthogonalize_all([matrix], [n_joint], product_dtype=product_dtype)[0]
-
-
-def orthogonalize_all(
-    matrices: Sequence[Any], n_joint: Sequence[int], *, product_dtype: str = "float32"
-) -> list[Any]:
-    """Applies `orthogonalize` to each matrix; those of one shape are multiplied together."""
     parts = [ops.split(x, n, axis=1) for x, n in zip(matrices, n_joint, strict=True)]
     stacks: dict[tuple[int, int], list[Any]] = {}
     for part in itertools.chain(*parts):
@@ -66,46 +62,34 @@ def _orthogonalize_stack(x: Any, product_dtype: str) -> Any:
     return ops.cast(x, "float32")
 
 
-def compute_muon_change(
-    gradient: Any,
-    momentum: Any,
-    n_joint: int = 1,
-    orthogonalize: Callable[[Any, int], Any] = orthogonalize,
-) -> Any:
-    """Returns what Muon subtracts from a matrix, divided by the learning rate.
+def compute_muon_changes(
+    gradients: Sequence[Any],
+    momentums: Sequence[Any],
+    n_joint: Sequence[int],
+    orthogonalize: Callable[[Sequence[Any], Sequence[int]], list[Any]] = orthogonalize,
+) -> list[Any]:
+    """Returns what Muon subtracts from matrices, divided by the learning rate.
 
         O = orthogonalize(.95 m + .05 g)  (Nesterov);  the change is .2 sqrt(max(rows, columns)) O
 
     Its root mean square is about .2, as with Adam, so both can use the same learning rate.
 
     Args:
-        gradient: g, (rows, n_joint columns).
-        momentum: m, already updated with this gradient: m = .95 m + .05 g.
-        n_joint: The number of matrices side by side.
+        gradients: g of each, (rows, n_joint columns).
+        momentums: m of each, already updated with this gradient: m = .95 m + .05 g.
+        n_joint: The number of matrices side by side in each.
         orthogonalize: The function `orthogonalize`, or a compiled form of it.
 
     References:
         Jordan et al. 2024, Muon, https://kellerjordan.github.io/posts/muon; the factor is that of
         Liu et al. 2025, https://arxiv.org/abs/2502.16982, equation 4.
     """
-    direction = _compute_direction(gradient, momentum)
-    return _find_factor(direction, n_joint) * orthogonalize(direction, n_joint)
-
-
-def compute_muon_changes(
-    gradients: Sequence[Any], momentums: Sequence[Any], n_joint: Sequence[int]
-) -> list[Any]:
-    """Applies `compute_muon_change` to each; matrices of one shape are multiplied together."""
-    directions = list(map(_compute_direction, gradients, momentums))
-    found = orthogonalize_all(directions, n_joint)
-    factors = map(_find_factor, directions, n_joint)
-    return [factor * matrix for factor, matrix in zip(factors, found, strict=True)]
-
-
-def _compute_direction(gradient: Any, momentum: Any) -> Any:
-    return gradient + MOMENTUM * (momentum - gradient)
-
-
-def _find_factor(matrix: Any, n_joint: int) -> float:
-    rows, columns = matrix.shape
-    return SCALE * max(rows, columns // n_joint) ** 0.5
+    directions = [
+        gradient + MOMENTUM * (momentum - gradient)
+        for gradient, momentum in zip(gradients, momentums, strict=True)
+    ]
+    changes = []
+    for matrix, n in zip(orthogonalize(directions, n_joint), n_joint, strict=True):
+        rows, columns = matrix.shape
+        changes.append(SCALE * max(rows, columns // n) ** 0.5 * matrix)
+    return changes

@@ -9,7 +9,7 @@ from txl_tf.config import TrainConfig
 from txl_tf.config.training import OPTIMIZERS
 from txl_tf.errors import UserError
 from txl_tf.models.compilation import COMPILED
-from txl_tf.training.muon import MOMENTUM, compute_muon_change, orthogonalize
+from txl_tf.training.muon import MOMENTUM, compute_muon_changes, orthogonalize
 from txl_tf.training.optimizer import Optimizer, Slots, StepFactors
 
 
@@ -105,7 +105,7 @@ class Lamb(Optimizer):
 class Muon(Adam):
     """Muon for the matrices of the layers, and Adam for all other weights.
 
-    The matrices are the group `kernels` of the model's `weight_groups`; `compute_muon_change`
+    The matrices are the group `kernels` of the model's `weight_groups`; `compute_muon_changes`
     computes their change. Learning rate and weight decay are those of AdamW.
 
     A kernel that joins several matrices side by side (its attribute `n_joint`) is split into them:
@@ -134,9 +134,8 @@ class Muon(Adam):
         # 0 in a skipped step, like the share of Adam.
         share = factors.moment_1 * ((1 - MOMENTUM) / (1 - self.beta_1))
         momentum.assign_add(share * (gradient - momentum))
-        change = compute_muon_change(
-            gradient, momentum, getattr(slots.weight, "n_joint", 1), self._orthogonalize
-        )
+        n_joint = getattr(slots.weight, "n_joint", 1)
+        (change,) = compute_muon_changes([gradient], [momentum], [n_joint], self._orthogonalize)
         weight.assign_sub(factors.rate * change)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
+from tqdm import tqdm
 
 from txl_tf.errors import UserError, explain
 from txl_tf.training.cluster import read_cluster
@@ -49,7 +50,7 @@ class Workers:
     def say(self, line: str) -> None:
         """Prints a line that concerns all processes, once, from the chief."""
         if self.is_chief:
-            print(line)
+            tqdm.write(line)  # above a progress bar
 
     def gather(self, values: Sequence[float]) -> np.ndarray:
         """Returns the values (n,) of every process, (count, n) float64; waits for all of them.
