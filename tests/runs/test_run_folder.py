@@ -63,7 +63,7 @@ def test_a_run_without_an_id_is_given_one_and_keeps_the_rest(folder):
 @pytest.mark.parametrize("text", ["{}", '{"run_id": "x"}'])
 def test_an_id_that_cannot_be_used_is_refused(text, folder):
     (folder / "run.json").write_text(text)
-    with pytest.raises(UserError, match=r"run\.json` must hold the id of a run. Received: "):
+    with pytest.raises(UserError, match=r"run\.json` does not hold the id of a run: found "):
         read_run_id(str(folder))
 
 

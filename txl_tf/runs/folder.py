@@ -26,8 +26,8 @@ import re
 import secrets
 import shlex
 import sys
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from typing import Any, Self, TypeVar
 
 from txl_tf import presets
 from txl_tf.config import SHAPELESS, EvalConfig, ModelConfig, TrainConfig
@@ -50,6 +50,7 @@ from txl_tf.errors import UserError, explain_errors
 from txl_tf.runs.checkpoint_choice import list_checkpoints
 from txl_tf.version import __version__
 
+Content = TypeVar("Content")
 FORMAT_VERSION = 1
 CONFIG_NAME = "config.json"
 RUN_NAME = "run.json"
@@ -124,12 +125,22 @@ class RunConfig:
 
 def read_run_config(model_dir: str) -> RunConfig:
     """Returns the config of a run folder."""
-    path = os.path.join(model_dir, CONFIG_NAME)
-    if not has_run(model_dir):
+    config = _read_file(model_dir, CONFIG_NAME, "is not the config of a run", RunConfig.from_json)
+    if config is None:
         raise UserError(_explain_no_run(model_dir))
+    return config
+
+
+def _read_file(
+    model_dir: str, name: str, fault: str, parse: Callable[[Any], Content]
+) -> Content | None:
+    """Returns the parsed content of a JSON file in a run folder; `None` if the file is missing."""
+    path = os.path.join(model_dir, name)
+    if not exists(path):
+        return None
     content = read_json(path)
-    with explain_errors(f"`{path}` is not the config of a run", *_INVALID):
-        return RunConfig.from_json(content)
+    with explain_errors(f"`{path}` {fault}", *_INVALID):
+        return parse(content)
 
 
 def _explain_no_run(folder: str) -> str:
@@ -160,22 +171,16 @@ def _explain_no_run(folder: str) -> str:
 
 def read_run_vocabulary(model_dir: str) -> Vocabulary | None:
     """Returns the vocabulary of a run folder; `None` if only ids are known."""
-    path = os.path.join(model_dir, VOCABULARY_NAME)
-    if not exists(path):
-        if not has_run(model_dir):
-            raise UserError(_explain_no_run(model_dir))
-        return None
-    with explain_errors(f"`{path}` is not a vocabulary", *_INVALID):
-        return Vocabulary.from_json(read_json(path))
+    found = _read_file(model_dir, VOCABULARY_NAME, "is not a vocabulary", Vocabulary.from_json)
+    if found is None and not has_run(model_dir):
+        raise UserError(_explain_no_run(model_dir))
+    return found
 
 
 def read_run_options(model_dir: str) -> RunOptions | None:
     """Returns the options that a run was last trained with; `None` if none are saved."""
-    path = os.path.join(model_dir, OPTIONS_NAME)
-    if not exists(path):
-        return None
-    with explain_errors(f"`{path}` does not hold the options of a run", TypeError, UserError):
-        return RunOptions.from_json(read_json(path))
+    fault = "does not hold the options of a run"
+    return _read_file(model_dir, OPTIONS_NAME, fault, RunOptions.from_json)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,14 +236,14 @@ def make_run_id() -> str:
 
 def read_run_id(model_dir: str) -> str | None:
     """Returns the id of a run; `None` if its folder has none, like that of a new run."""
-    path = os.path.join(model_dir, RUN_NAME)
-    if not exists(path):
-        return None
-    content = read_json(path)
-    run_id = content.get("run_id") if isinstance(content, dict) else None
-    if not isinstance(run_id, str) or not re.fullmatch("[0-9a-f]{12}", run_id):
-        raise UserError(f"`{path}` must hold the id of a run. Received: {content!r}")
-    return run_id
+
+    def parse(content: Any) -> str:
+        run_id = content.get("run_id") if isinstance(content, dict) else None
+        if not isinstance(run_id, str) or not re.fullmatch("[0-9a-f]{12}", run_id):
+            raise ValueError(f"found {content!r}")
+        return run_id
+
+    return _read_file(model_dir, RUN_NAME, "does not hold the id of a run", parse)
 
 
 def make_run_folder(
@@ -411,10 +416,10 @@ def recall_start(model_dir: str) -> str | None:
 
 def _read_data(model_dir: str) -> dict[str, Any]:
     """Returns what a run was given, as `remember_data` saves it; empty if it has saved nothing."""
-    if not knows_data(model_dir):
-        return {}
-    path = os.path.join(model_dir, DATA_NAME)
-    content = read_json(path)
-    if not isinstance(content, dict) or not isinstance(content.get("data_dir"), str):
-        raise UserError(f"`{path}` must be an object with the folder `data_dir`")
-    return content
+
+    def parse(content: Any) -> dict[str, Any]:
+        if not isinstance(content, dict) or not isinstance(content.get("data_dir"), str):
+            raise ValueError(f"found {content!r}")
+        return content
+
+    return _read_file(model_dir, DATA_NAME, "does not hold the folder of the records", parse) or {}
