@@ -155,6 +155,21 @@ def test_files_of_killed_saves_are_removed_by_the_next_save(saved, capsys):
     ]
 
 
+def test_a_checkpoint_is_seen_when_it_is_complete(saved, monkeypatch):
+    """TensorFlow writes the index in place, where another process would read the first half."""
+    model_dir, run, checkpointer = saved
+    write = tf.train.Checkpoint.write
+
+    def write_and_look(checkpoint, path):
+        write(checkpoint, path)
+        assert [step for step, _ in list_checkpoints(str(model_dir))] == [2, 5]
+
+    monkeypatch.setattr(tf.train.Checkpoint, "write", write_and_look)
+    save_steps(checkpointer, run, [7])
+    assert [step for step, _ in list_checkpoints(str(model_dir))] == [2, 5, 7]
+    assert not list((model_dir / "checkpoints").glob("*_temp"))
+
+
 def fill_disk(*_, **__):
     raise tf.errors.ResourceExhaustedError(None, None, "No space left on device\nmore lines")
 
@@ -163,7 +178,7 @@ def write_half(path):
     """Returns a write that leaves what one on a full disk leaves."""
 
     def write(*_):
-        os.makedirs(f"{path}_temp")
+        os.makedirs(f"{path}_temp", exist_ok=True)
         for part in (f"{path}.data-00000-of-00001", f"{path}_temp/part-00000-of-00001.index"):
             with open(part, "w") as file:
                 file.write("half")

@@ -9,8 +9,9 @@ The memory is written first, in one file for each process: `ckpt-STEP.memory-PAR
 tensorflow checkpoint whose tensors are called `layer_I/rows_START_STOP` after the lanes that they
 hold: lanes, not replicas, because a run may resume with another number of replicas. I is the index
 of the tensor. These files also name their origin, so that parts of different checkpoints are never
-mixed. The `.index` of the rest is written last, from a folder `ckpt-STEP_temp`; files without it
-are the remains of an interrupted save or removal.
+mixed. The rest is written into a folder `ckpt-STEP_temp`, and its `.index` is moved out last, so
+that others may read the run at any moment. Files without an index are the remains of an interrupted
+save or removal.
 """
 
 import contextlib
@@ -27,7 +28,14 @@ import tensorflow as tf
 
 from txl_tf.config import SHAPELESS, ModelConfig
 from txl_tf.config.base import list_differences
-from txl_tf.data.files import access_path, check_address, list_names, make_folder
+from txl_tf.data.files import (
+    access_path,
+    check_address,
+    is_remote,
+    list_names,
+    make_folder,
+    move_file,
+)
 from txl_tf.errors import UserError, explain
 from txl_tf.models.segment_model import SegmentModel
 from txl_tf.runs.checkpoint_choice import (
@@ -381,7 +389,21 @@ def write_checkpoint(
             ORIGIN_GROUP: {name: tf.Variable(x) for name, x in _describe_origin(origin).items()},
             **{name: dict(group) for name, group in groups.items()},
         }
-        tf.train.Checkpoint(**described).write(path)  # the index last
+        _write_aside(path, tf.train.Checkpoint(**described))
+
+
+def _write_aside(path: str, checkpoint: tf.train.Checkpoint) -> None:
+    """Writes a checkpoint of which no part is seen before it is complete, the index last."""
+    if is_remote(path):  # a storage shows a file when it is complete, and would copy to rename
+        checkpoint.write(path)
+        return
+    folder, name = os.path.split(path)
+    aside = f"{path}_temp"
+    make_folder(aside)
+    checkpoint.write(os.path.join(aside, name))
+    for part in reversed(list_parts(os.path.join(aside, name))):
+        move_file(part, os.path.join(folder, os.path.basename(part)))
+    os.rmdir(aside)
 
 
 def write_memory(
