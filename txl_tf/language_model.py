@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import os
+import pkgutil
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Unpack, cast
@@ -14,7 +15,7 @@ from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.records.reading import Records, open_records
 from txl_tf.data.text.vocabulary import Vocabulary, check_size
 from txl_tf.errors import UserError
-from txl_tf.exports.formats import export
+from txl_tf.exports.formats import FORMATS
 from txl_tf.exports.run_folder import save_run
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import SamplingOptions
@@ -250,13 +251,16 @@ class LanguageModel:
             UserError: If an argument is out of range or has no effect, the format does not support
                 the model, or the folder is not empty or cannot be written. No file is left behind.
         """
-        return export(
+        if format not in FORMATS:
+            raise UserError(f"`format` must be one of {tuple(FORMATS)}. Received: {format!r}")
+        found = FORMATS[format]
+        return pkgutil.resolve_name(found.place)(
             self,
             folder,
             format=format,
             precision=precision,
-            batch_size=batch_size,
-            tgt_len=tgt_len,
+            batch_size=found.batch_size if batch_size is None else batch_size,
+            tgt_len=found.tgt_len if tgt_len is None else tgt_len,
             mask_empty_memory=mask_empty_memory,
         )
 

@@ -1,19 +1,14 @@
 """The formats in which a model can be exported for use without txl_tf."""
 
-import os
-import pkgutil
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from txl_tf.config import KERNEL_DTYPES
-from txl_tf.errors import UserError
-
-LanguageModel = Any  # `txl_tf.LanguageModel`, which imports this file
 
 _STEP_DTYPES = ("float32", "float16", "int8")
 
 
 class Format(NamedTuple):
-    """A format, whose function takes the arguments of `export`."""
+    """A format, whose function takes the model and the arguments of `LanguageModel.export`."""
 
     place: str  # module and name of its function, which is imported when it is used
     text: str  # description for `--help`
@@ -33,26 +28,3 @@ FORMATS = {
     "litert": Format(_STEP, "a LiteRT model", _STEP_DTYPES, 1, 1),
     "onnx": Format(_STEP, "an ONNX model", _STEP_DTYPES, 1, 1),
 }
-
-
-def export(
-    lm: LanguageModel,
-    folder: str | os.PathLike[str],
-    *,
-    format: str,  # noqa: A002  as the flag
-    batch_size: int | None,
-    tgt_len: int | None,
-    **settings: Any,
-) -> tuple[str, ...]:
-    """Writes a model in a format; see `LanguageModel.export`."""
-    if format not in FORMATS:
-        raise UserError(f"`format` must be one of {tuple(FORMATS)}. Received: {format!r}")
-    found = FORMATS[format]
-    return pkgutil.resolve_name(found.place)(
-        lm,
-        folder,
-        format=format,
-        batch_size=found.batch_size if batch_size is None else batch_size,
-        tgt_len=found.tgt_len if tgt_len is None else tgt_len,
-        **settings,
-    )
