@@ -12,11 +12,12 @@ import numpy as np
 
 from txl_tf.config import KERNEL_DTYPES, AttentionSpan, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.dynamic import DynamicConfig
+from txl_tf.data.files import write_json
 from txl_tf.data.records.reading import Records, open_records
+from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary, check_size
 from txl_tf.errors import UserError
 from txl_tf.exports.formats import FORMATS
-from txl_tf.exports.run_folder import save_run
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import SamplingOptions
 from txl_tf.generation.session import Session
@@ -27,16 +28,21 @@ from txl_tf.models.compilation import Recent
 from txl_tf.models.quantization import get_kernel_dtype, quantize
 from txl_tf.models.segment_model import SegmentModel, refuse
 from txl_tf.pretrained import find_pretrained
-from txl_tf.runs.checkpoint import load_choice, read_step
+from txl_tf.runs.checkpoint import load_choice, read_step, save_weights
+from txl_tf.runs.checkpoint_choice import WEIGHTS_NAME
 from txl_tf.runs.folder import (
+    CONFIG_NAME,
+    VOCABULARY_NAME,
     RunConfig,
     check_vocabulary,
     find_run_data,
+    make_run_folder,
     read_run_config,
     read_run_vocabulary,
     warn_of_other_split,
 )
 from txl_tf.runs.hub_download import fetch_model, is_hub_address
+from txl_tf.runs.weights_file import write_weights_file
 from txl_tf.scoring.dynamic_evaluation import make_adapting_reader
 from txl_tf.scoring.evaluator import Evaluator, check_records
 from txl_tf.scoring.metrics import Score, explain_unknown
@@ -213,7 +219,25 @@ class LanguageModel:
             UserError: If the folder is not empty or cannot be written, the model is quantized, or
                 `safetensors` is another dtype.
         """
-        save_run(self, folder, safetensors=safetensors)
+        if safetensors not in (None, "float32", "float16"):
+            raise UserError(
+                f"`safetensors` must be 'float32' or 'float16'. Received: {safetensors!r}"
+            )
+        if get_kernel_dtype(self.model) != "float32":
+            raise UserError(
+                "a quantized model cannot be saved as a run: save it before quantizing it"
+            )
+        config = RunConfig(self.dataset, self.config, self.training, self.evaluation)
+        with write_aside(os.fspath(folder)) as aside:
+            if safetensors is None:
+                make_run_folder(aside, config, self.vocabulary)
+                save_weights(aside, self.model, step=self.step)
+                return
+            path = os.path.join(aside, WEIGHTS_NAME)
+            write_weights_file(self.model, path, step=self.step, dtype=safetensors)
+            write_json(os.path.join(aside, CONFIG_NAME), config.to_json())
+            if self.vocabulary is not None:
+                write_json(os.path.join(aside, VOCABULARY_NAME), self.vocabulary.to_json())
 
     def export(
         self,

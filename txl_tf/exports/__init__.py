@@ -1,1 +1,1 @@
-"""Exports of models for other machines and processes: run folders and SavedModels."""
+"""Exports of models for other processes: the table of formats, and SavedModels."""

@@ -1,4 +1,4 @@
-"""Models saved as folders of safetensors."""
+"""`LanguageModel.save` writes run folders with safetensors."""
 
 import dataclasses
 
