@@ -55,20 +55,19 @@ _MOST_KEPT = 8  # scorers and generators kept, for the most recently used settin
 class LanguageModel:
     """A language model that scores and continues texts; `txl_tf.load` loads one.
 
-    All arguments except `records_dir` are also attributes.
+    All arguments are also attributes.
 
     Args:
         model: The model.
         vocabulary: The vocabulary; `None` if the model takes only ids.
         evaluation: The segment length and the attention span.
-        records_dir: The folder of the records to evaluate on; `None` for those of `run`, if any.
         dataset: The name of the data set that the model was trained on.
         training: The training config; `None` for one with the lengths of `evaluation`.
         step: The number of training steps; 0 if unknown.
         run: The run folder that the model was loaded from; `None` if there is none.
         checkpoint: The path of the checkpoint in that folder.
         is_averaged: Whether the weights are the averaged weights of the checkpoint.
-        records: Opened records to evaluate on, instead of those in `records_dir`.
+        records: Opened records to evaluate on; `None` for those of `run`, if any.
 
     Raises:
         UserError: If the vocabulary is not that of the model.
@@ -79,7 +78,6 @@ class LanguageModel:
         model: SegmentModel,
         vocabulary: Vocabulary | None,
         evaluation: EvalConfig,
-        records_dir: str | None = None,
         *,
         dataset: str = "unknown",
         training: TrainConfig | None = None,
@@ -93,7 +91,6 @@ class LanguageModel:
         self.model = model
         self.vocabulary = vocabulary
         self.evaluation = evaluation
-        self._records_dir = records_dir
         self.dataset = dataset
         if training is None:  # as it reads, as far as the model supports that in training
             names = ("tgt_len", "mem_len", "same_length", "clamp_len", "counts_self")
@@ -305,9 +302,7 @@ class LanguageModel:
         """The records to evaluate on: those given, or those of the run; `None` without any."""
         if self._records is not None:
             return self._records
-        folder = self._records_dir
-        if folder is None and self.run:
-            folder = find_run_data(self.run)
+        folder = find_run_data(self.run) if self.run else None
         return None if folder is None else open_records(folder)
 
     def score(

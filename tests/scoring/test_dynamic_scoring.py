@@ -158,6 +158,6 @@ def test_statistics_are_those_of_the_current_weights(run):
     for weight in lm.model.trainable_variables:
         weight.assign(weight / 3)
     (found,) = lm.score(texts, **options)
-    new = LanguageModel(lm.model, lm.vocabulary, lm.evaluation, str(run / "records"))
+    new = LanguageModel(lm.model, lm.vocabulary, lm.evaluation, records=lm.records)
     (expected,) = new.score(texts, **options)
     np.testing.assert_array_equal(found.nats, expected.nats)
