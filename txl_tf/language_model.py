@@ -105,8 +105,6 @@ class LanguageModel:
         self.checkpoint = checkpoint
         self.is_averaged = is_averaged
         self._records = records
-        self._generators: Recent[tuple[EvalConfig, bool], Generator] = Recent(_MOST_KEPT)
-        self._scorers: Recent[tuple[Any, ...], TextScorer] = Recent(_MOST_KEPT)
 
     @staticmethod
     def load(
@@ -198,8 +196,6 @@ class LanguageModel:
         """
         check_transformer(self.config, "quantization")
         self.model = quantize(self.model, dtype)
-        self._generators.clear()
-        self._scorers.clear()
 
     def save(self, folder: str | os.PathLike[str], *, safetensors: str | None = None) -> None:
         """Writes a run folder without training state, completely or not at all.
@@ -286,6 +282,18 @@ class LanguageModel:
         )
 
     push_to_hub = refuse("txl_tf.apps.hub_upload.push_to_hub(lm, NAME) uploads a `{}`")
+
+    @property
+    def model(self) -> SegmentModel:
+        """The Keras model. Another one may take its place."""
+        return self._model
+
+    @model.setter
+    def model(self, model: SegmentModel) -> None:
+        self._model = model
+        # New caches: generators and scorers hold the model that they were made for.
+        self._generators: Recent[tuple[EvalConfig, bool], Generator] = Recent(_MOST_KEPT)
+        self._scorers: Recent[tuple[Any, ...], TextScorer] = Recent(_MOST_KEPT)
 
     @property
     def config(self) -> ModelConfig:

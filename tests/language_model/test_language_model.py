@@ -86,6 +86,20 @@ def test_a_model_is_quantized_in_place(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+def test_another_model_may_take_the_place_of_a_model():
+    def use(lm):
+        (score,) = lm.score(["the cat sat on the mat"], jit="none")
+        return score.total_nats, lm.generate("the", max_new_tokens=30)
+
+    lm, other = make_model(7, vocabulary=WORDS), make_model(7, vocabulary=WORDS)
+    for weight in other.model.trainable_variables:
+        weight.assign(weight / 3)
+    before, expected = use(lm), use(other)
+    lm.model = other.model
+    assert use(lm) == expected
+    assert all(old != new for old, new in zip(before, expected, strict=True))
+
+
 def test_a_stop_ends_a_text(lm):
     whole, other = lm.generate(["the cat", "a"], max_new_tokens=50, temperature=9)
     stopped, same = lm.generate(["the cat", "a"], max_new_tokens=50, temperature=9, stops=["mat"])
