@@ -148,8 +148,6 @@ class LanguageModel:
             self.model, self.run, checkpoint, use_ema=use_ema
         )
         self.step = read_step(self.checkpoint)
-        self._generators.clear()  # they hold products of the old weights
-        self._scorers.clear()
 
     def __getstate__(self) -> dict[str, Any]:
         # Without compiled functions, which cannot be copied.
