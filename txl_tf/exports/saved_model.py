@@ -115,7 +115,15 @@ class ServedModel(tf.Module):
             seed: tf.Tensor,
         ) -> Tensors:
             ids = tokenizer.tokenize(text[None]).to_tensor()
-            with tf.control_dependencies(_check_generation(ids, length, temperature, top_k, seed)):
+            is_temperature = (temperature >= 0) & tf.math.is_finite(temperature)
+            rules = {
+                "`text` must hold at least one token": tf.shape(ids)[1] > 0,
+                "`length` must not be negative": length >= 0,
+                "`temperature` must be 0 or more": is_temperature,
+                "`top_k` must be 0, for all, or more": top_k >= 0,
+                "`seed` must not be negative": seed >= 0,
+            }
+            with tf.control_dependencies(_check(rules)):
                 ids, length = tf.ensure_shape(ids, (1, None)), tf.identity(length)
             _, state = self.score_rows(ids, tf.shape(ids)[1][None], cached.initial_state(1))
             blocks = tf.map_fn(
@@ -286,24 +294,6 @@ def _check_rows(ids: tf.Tensor, lengths: tf.Tensor, n_token: int) -> tuple[tf.Te
     }
     with tf.control_dependencies(_check(rules)):
         return tf.identity(ids), tf.identity(lengths)
-
-
-def _check_generation(
-    ids: tf.Tensor,
-    length: tf.Tensor,
-    temperature: tf.Tensor,
-    top_k: tf.Tensor,
-    seed: tf.Tensor,
-) -> list[Any]:
-    return _check(
-        {
-            "`text` must hold at least one token": tf.shape(ids)[1] > 0,
-            "`length` must not be negative": length >= 0,
-            "`temperature` must be 0 or more": (temperature >= 0) & tf.math.is_finite(temperature),
-            "`top_k` must be 0, for all, or more": top_k >= 0,
-            "`seed` must not be negative": seed >= 0,
-        }
-    )
 
 
 def _check(rules: dict[str, tf.Tensor]) -> list[Any]:
