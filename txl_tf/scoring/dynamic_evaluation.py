@@ -57,7 +57,8 @@ class AdaptingReader:
         self._roots: list[Any] = [None] * len(self._starts)
         if roots is not None:
             self._roots = [tf.constant(root) for root in roots]
-            self._mean_root = compute_mean_root(roots)
+            # mean(S): the mean, over the weights, of the mean of each.
+            self._mean_root = float(np.mean([root.mean(dtype=np.float64) for root in roots]))
         is_compiled = choose_jit(jit, model.compute_dtype) != "none"
         # Weights of one shape share a compiled function.
         self._step = tf.function(self._step_weight, jit_compile=is_compiled, autograph=False)
@@ -198,11 +199,6 @@ def gather_roots(
     if not all(math.isfinite(float(root.sum())) for root in roots):
         raise UserError("the gradients on the training split are not finite")
     return roots
-
-
-def compute_mean_root(roots: list[np.ndarray]) -> float:
-    """Returns mean(S): the mean, over the weights, of the mean of each."""
-    return sum(float(root.mean(dtype=np.float64)) for root in roots) / len(roots)
 
 
 def _read_stretches(split: Tokens, config: EvalConfig, n_batches: int) -> Iterator[Segment]:
