@@ -175,13 +175,15 @@ def test_other_weights_of_a_run_are_read_into_an_open_model(run):
         return np.stack(generator.cached.positions)
 
     newest, lm = txl_tf.load(run, checkpoint="newest"), txl_tf.load(run, checkpoint=4)
-    old = find_products(lm)
+    old, text = find_products(lm), [np.arange(5)]
+    lm.score(text, jit="none")
     evaluator, split = lm.make_evaluator(jit="none"), open_records(run / "records").split("test")
     earlier = evaluator.score(split)
     lm.load_checkpoint(12)
     assert (lm.step, lm.checkpoint) == (12, newest.checkpoint)
     np.testing.assert_array_equal(find_products(lm), find_products(newest))
     assert (find_products(lm) != old).any()
+    assert lm.score(text, jit="none")[0].total_nats == newest.score(text, jit="none")[0].total_nats
     expected = newest.make_evaluator(jit="none").score(split)
     assert evaluator.score(split) == expected != earlier
     with pytest.raises(UserError, match="`load_checkpoint` needs a run folder"):
