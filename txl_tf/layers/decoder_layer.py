@@ -111,12 +111,11 @@ class DecoderLayer(keras.layers.Layer):
         self.dropout = Dropout(
             dropout, is_locked=is_locked, seed=shared["seed"], dtype=self.dtype_policy
         )
-        self.attention_norm = self._make_norm("attention_norm")
-        self.feed_forward_norm = self._make_norm("feed_forward_norm")
-
-    def _make_norm(self, name):
-        return keras.layers.LayerNormalization(
-            epsilon=self.arguments["layer_norm_epsilon"], dtype=self.dtype_policy, name=name
+        self.attention_norm = keras.layers.LayerNormalization(
+            epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="attention_norm"
+        )
+        self.feed_forward_norm = keras.layers.LayerNormalization(
+            epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="feed_forward_norm"
         )
 
     @property
