@@ -14,7 +14,8 @@ class EncodingFacts(NamedTuple):
 
     place: str  # module and name of its class
     text: str  # description for `--helpfull`
-    # The shapes of its weights by name, except for those in the layers.
+    # The shapes of its weights by name, except for those in the layers. Names of biases end with
+    # "_bias", because weight decay does not apply to them.
     list_weights: Callable[[ModelConfig], dict[str, tuple[int, ...]]] = lambda model: {}
     projects_positions: bool = False  # each attention layer has a kernel W_{k,R}
     has_table: bool = False  # it has a learned row for each of `n_positions` positions

@@ -36,8 +36,6 @@ class BiasedShawEncoding(ShawEncoding):
     and v has a 1 there, so W = H + 1.
     """
 
-    bias_names = ("content_bias", "distance_bias")
-
     def get_table(self, model, index):
         bias = slice_weight(model.distance_bias, index, model.compute_dtype)
         return ops.concatenate([super().get_table(model, index), bias[..., None]], axis=-1)

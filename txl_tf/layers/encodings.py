@@ -52,9 +52,6 @@ class Encoding:
         config: The `ModelConfig`.
     """
 
-    # The weights that are biases, though they have several axes.
-    bias_names: tuple[str, ...] = ()
-
     def __init__(self, config):
         self.config = config
 
@@ -89,8 +86,6 @@ class Encoding:
 
 class RelativeEncoding(Encoding):
     """The paper's encoding: W_{k,R} R, with sinusoids R of the distance; u and v are learned."""
-
-    bias_names = ("content_bias", "position_bias")
 
     def make_positions(self, model, n_keys, *, clamp_len=-1, training=False):
         table = make_position_table(n_keys, self.config.d_model, clamp_len=clamp_len)

@@ -104,11 +104,6 @@ class SegmentModel(keras.Model):
         return super().__call__(ids, memory, *args, **kwargs)
 
     @property
-    def attention_biases(self):
-        """The biases of attention, which have several axes but are not matrices."""
-        return []
-
-    @property
     def weight_groups(self):
         """The trainable weights by kind, a dict of lists; each weight is in one group.
 
@@ -120,11 +115,12 @@ class SegmentModel(keras.Model):
         tables, kernels = list(self.embedding.tables), list(self.layer_kernels)
         known = {id(weight) for weight in (*tables, *kernels)}
         others = [weight for weight in self.trainable_weights if id(weight) not in known]
-        biases = {id(weight) for weight in self.attention_biases}
-        vectors = [x for x in others if len(x.shape) < 2 or id(x) in biases]
-        projections = [x for x in others if len(x.shape) >= 2 and id(x) not in biases]
-        groups = {"tables": tables, "kernels": kernels, "projections": projections}
-        return groups | {"vectors": vectors}
+        return {
+            "tables": tables,
+            "kernels": kernels,
+            "projections": [weight for weight in others if not _is_vector(weight)],
+            "vectors": [weight for weight in others if _is_vector(weight)],
+        }
 
     def embed(self, ids, training=False):
         """Returns the embeddings (B, T, D) of ids (B, T), with word dropout in training."""
@@ -298,6 +294,11 @@ def check_memory(memory, n_rows):
             "`memory` must be what `initial_memory` or the previous call returned, with the "
             f"{n_rows} rows of `ids`. Received: {received}"
         )
+
+
+def _is_vector(weight):
+    # The biases of attention have several axes, but are not matrices.
+    return len(weight.shape) < 2 or weight.name.endswith("_bias")
 
 
 def _make_initializer(config, std, seeds):

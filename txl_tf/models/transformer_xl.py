@@ -190,11 +190,6 @@ class TransformerXL(SegmentModel):
         return kernels
 
     @property
-    def attention_biases(self):
-        """The biases of attention, which have several axes but are not matrices."""
-        return [getattr(self, name) for name in self.encoding.bias_names]
-
-    @property
     def kernels(self):
         """The kernels and tables: nearly all weights, and those that can be quantized."""
         return [*self.embedding.tables, *self.layer_kernels]
