@@ -176,7 +176,7 @@ class TokenLoop:
             all_values.append(values)
             content_query, position_query = (
                 bias_and_scale(query, tf.cast(bias, self.dtype))  # (B, N, W)
-                for bias in model.get_biases(index)
+                for bias in model.encoding.get_biases(model, index)
             )
             content = _merge(content_query)[:, None] @ keys
             content = tf.reshape(content, [-1, n_heads, 1, self._ring_len])

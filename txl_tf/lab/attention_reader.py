@@ -103,7 +103,8 @@ class AttentionReader:
         ) -> None:
             terms: tuple[tf.Tensor, ...] = ()
             if self._has_terms:
-                biases = self._cached.model.get_biases(layer)
+                model = self._cached.model
+                biases = model.encoding.get_biases(model, layer)
                 terms = split_scores(heads, distance_keys, mask, *biases)
             weights = tf.cast(weights, tf.float32)
             attention = LayerAttention(weights, terms, mask, is_filled[:, None, None])

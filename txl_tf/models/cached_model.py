@@ -297,7 +297,7 @@ class CachedModel(FrozenModel):
                     matmul_rows(hidden, layer.attention.qkv_kernel, multiply),
                     state.keys[index],
                     state.values[index],
-                    *model.get_biases(index),
+                    *model.encoding.get_biases(model, index),
                 )
             )
             distance_keys = self._slice_positions(index, tgt_len)

@@ -159,7 +159,8 @@ class TransformerXL(SegmentModel):
         for index, (layer, old) in enumerate(zip(self.decoder_layers, old_memory, strict=True)):
             hidden = self.encoding.encode_input(self, index, hidden)
             new_memory.append(update_memory(old, hidden))
-            tensors = (hidden, old, positions[index], *self.get_biases(index))
+            biases = self.encoding.get_biases(self, index)
+            tensors = (hidden, old, positions[index], *biases)
             hidden = self._run_layer(layer, tensors, mask, training)
         hidden = self.output_dropout(hidden, training=training and drops_output)
         if filled:
@@ -193,14 +194,6 @@ class TransformerXL(SegmentModel):
     def kernels(self):
         """The kernels and tables: nearly all weights, and those that can be quantized."""
         return [*self.embedding.tables, *self.layer_kernels]
-
-    def get_biases(self, index):
-        """Returns the biases u (N, H) and v (N, W) of a layer in the compute dtype.
-
-        W is H, unless the model has an `encoding` other than the paper's; see
-        `txl_tf.layers.encodings`.
-        """
-        return self.encoding.get_biases(self, index)
 
     def initial_memory(self, batch_size, mem_len, mask_empty=False):
         """Returns the memory before the first segment: zeros.
