@@ -59,16 +59,9 @@ class FeedForward(keras.layers.Layer):
         )
 
     def build(self, hidden_shape):
-        def make_dense(units, name):
-            return _Dense(
-                units,
-                kernel_initializer=self.kernel_initializer,
-                dtype=self.dtype_policy,
-                name=name,
-            )
-
-        self.inner = make_dense(self.d_inner, "inner")
-        self.outer = make_dense(hidden_shape[-1], "outer")
+        shared = {"kernel_initializer": self.kernel_initializer, "dtype": self.dtype_policy}
+        self.inner = _Dense(self.d_inner, name="inner", **shared)
+        self.outer = _Dense(hidden_shape[-1], name="outer", **shared)
         self.inner.build(hidden_shape)
         self.outer.build((*hidden_shape[:-1], self.d_inner))
 
