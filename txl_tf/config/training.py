@@ -224,11 +224,6 @@ class TrainConfig(ReadingConfig):
         return self.tgt_len_std > 0 or self.half_len_rate > 0
 
     @property
-    def mean_length_share(self) -> float:
-        """The mean segment length, as a share of `tgt_len`."""
-        return 1 - self.half_len_rate / 2
-
-    @property
     def window_len(self) -> int:
         """The number of tokens that a step reads per lane: extra context and longest segment."""
         longest = max(self.tgt_len, *(length for _, length in self.tgt_len_schedule), 0)
@@ -248,7 +243,8 @@ class TrainConfig(ReadingConfig):
         """
         stage = find_stage(make_stages(self.tgt_len_schedule, self.tgt_len), step)
         n_tokens = self.train_batch_size * stage.count_tokens(step)
-        return round(n_tokens * self.mean_length_share)
+        mean_length_share = 1 - self.half_len_rate / 2  # some segments are half as long
+        return round(n_tokens * mean_length_share)
 
     @property
     def has_average(self) -> bool:
