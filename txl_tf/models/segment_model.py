@@ -69,14 +69,9 @@ class SegmentModel(keras.Model):
         self.decoder_layers = [self._make_layer(index) for index in range(config.n_layer)]
         dropping = {"seed": self.seed_generator, "dtype": self.dtype_policy}
         self.word_dropout = WordDropout(config.word_dropout, name="word_dropout", **dropping)
-        self.dropout, self.input_dropout, self.output_dropout = (
-            Dropout(rate, is_locked=config.locked_dropout, name=name, **dropping)
-            for name, rate in (
-                ("dropout", config.dropout),
-                ("input_dropout", config.input_rate),
-                ("output_dropout", config.output_rate),
-            )
-        )
+        locking = dropping | {"is_locked": config.locked_dropout}
+        self.input_dropout = Dropout(config.input_rate, name="input_dropout", **locking)
+        self.output_dropout = Dropout(config.output_rate, name="output_dropout", **locking)
         self.softmax = AdaptiveSoftmax(config, kernel_initializer=proj_initializer, name="softmax")
         self.build((None, None))
         for group, weights in self.weight_groups.items():
@@ -88,7 +83,7 @@ class SegmentModel(keras.Model):
         hidden_shape = self.output_shape
         for layer in self.decoder_layers:
             layer.build(hidden_shape)
-        for layer in (self.word_dropout, self.dropout, self.input_dropout, self.output_dropout):
+        for layer in (self.word_dropout, self.input_dropout, self.output_dropout):
             layer.build(hidden_shape)
         self.softmax.build(hidden_shape)
         self.built = True

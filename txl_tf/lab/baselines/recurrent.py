@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from txl_tf.config import AttentionSpan
+from txl_tf.layers import Dropout
 from txl_tf.layers.custom_gradient import as_tensor
 from txl_tf.models.segment_model import SegmentModel, check_config
 from txl_tf.models.transformer_xl import check_starts
@@ -108,6 +109,17 @@ class RecurrentModel(SegmentModel):
     def __init__(self, config, *, name=None, **kwargs):
         name = name or check_config(config).model_type
         super().__init__(config, name=name, autocast=False, **kwargs)  # the cells stay float32
+
+    def build(self, ids_shape):
+        super().build(ids_shape)
+        self.dropout = Dropout(  # between the layers
+            self.config.dropout,
+            is_locked=self.config.locked_dropout,
+            seed=self.seed_generator,
+            dtype=self.dtype_policy,
+            name="dropout",
+        )
+        self.dropout.build(self.output_shape)
 
     @property
     def n_draws(self):
