@@ -12,14 +12,30 @@ WEYL_STEP = 0x9E3779B9  # 2**32 over the golden ratio
 MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
 
 
-def _check_rate(rate):
-    if not 0 <= rate < 1:
-        raise ValueError(f"`rate` must be in [0, 1). Received: rate={rate}")
-    return rate
+class _BaseDropout(keras.layers.Layer):
+    """Base class of layers that drop a fraction of their input at random, and have no weights."""
+
+    def __init__(self, rate, *, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        if not 0 <= rate < 1:
+            raise ValueError(f"`rate` must be in [0, 1). Received: rate={rate}")
+        self.rate = rate
+        self.seed = read_seed(seed)
+        self.seed_generator = as_seed_generator(seed) if rate else None
+        self.built = True  # there are no weights
+
+    def build(self, inputs_shape):
+        """Does nothing; `summary` shows the shape."""
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape
+
+    def get_config(self):
+        return super().get_config() | {"rate": self.rate, "seed": self.seed}
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class Dropout(keras.layers.Layer):
+class Dropout(_BaseDropout):
     """Sets a fraction of the entries to zero in training and scales up the others.
 
     Each `keras.layers.Dropout` has its own random state. Here all layers of a model share one
@@ -52,18 +68,8 @@ class Dropout(keras.layers.Layer):
     """
 
     def __init__(self, rate, *, is_locked=False, seed=None, **kwargs):
-        super().__init__(**kwargs)
-        self.rate = _check_rate(rate)
+        super().__init__(rate, seed=seed, **kwargs)
         self.is_locked = is_locked
-        self.seed = read_seed(seed)
-        self.seed_generator = as_seed_generator(seed) if rate else None
-        self.built = True  # there are no weights
-
-    def build(self, inputs_shape):
-        """Does nothing; `summary` shows the shape."""
-
-    def compute_output_shape(self, inputs_shape):
-        return inputs_shape
 
     def draw(self, training=True):
         """Returns what defines the next mask, for operations that apply dropout themselves.
@@ -94,15 +100,11 @@ class Dropout(keras.layers.Layer):
         return drop(inputs, seed)
 
     def get_config(self):
-        return super().get_config() | {
-            "rate": self.rate,
-            "is_locked": self.is_locked,
-            "seed": self.seed,
-        }
+        return super().get_config() | {"is_locked": self.is_locked}
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class WordDropout(keras.layers.Layer):
+class WordDropout(_BaseDropout):
     """Drops words in training: all positions that hold a dropped word become zeros.
 
     This drops rows of the embedding table and scales up the others (Merity et al. 2017, section
@@ -128,28 +130,12 @@ class WordDropout(keras.layers.Layer):
         https://arxiv.org/abs/1708.02182.
     """
 
-    def __init__(self, rate, *, seed=None, **kwargs):
-        super().__init__(**kwargs)
-        self.rate = _check_rate(rate)
-        self.seed = read_seed(seed)
-        self.seed_generator = as_seed_generator(seed) if rate else None
-        self.built = True  # there are no weights
-
-    def build(self, embedded_shape):
-        """Does nothing; `summary` shows the shape."""
-
-    def compute_output_shape(self, embedded_shape):
-        return embedded_shape
-
     def call(self, embedded, ids, training=False):
         if not training or not self.rate:
             return embedded
         keep = make_index_mask(ids, self.rate, self.seed_generator.next())[..., None]
         scaled = ops.cast(embedded, "float32") * (1 / (1 - self.rate))
         return ops.cast(ops.where(keep, scaled, 0), embedded.dtype)
-
-    def get_config(self):
-        return super().get_config() | {"rate": self.rate, "seed": self.seed}
 
 
 @chain
