@@ -219,17 +219,17 @@ def test_a_parser_gets_pieces_that_end_at_a_space(tmp_path):
         pieces.append(text)
         return bytes(map(int, text.split()))
 
-    assert read(tmp_path / "a", "byte", parse=parse) == b"efghijklm"
+    assert read(tmp_path / "a", "byte", parse=(parse,)) == b"efghijklm"
     assert pieces == [b"101 102 103", b" 104 105 106", b" 107 108\n", b"109"]
 
 
 def test_the_fault_of_a_parsed_text_names_the_file_without_a_place(tmp_path):
     (tmp_path / "a").write_bytes(b"a b _ c \xff d")
     with pytest.raises(UserError, match=r"a`: byte 0xff, which is not UTF-8"):
-        read(tmp_path / "a", "char", parse=lambda text: text.replace(b" ", b""))
+        read(tmp_path / "a", "char", parse=(lambda text: text.replace(b" ", b""),))
 
     def fail(text):
         raise UserError("this is no number")
 
     with pytest.raises(UserError, match=r"a`: this is no number"):
-        read(tmp_path / "a", "byte", parse=fail)
+        read(tmp_path / "a", "byte", parse=(fail,))

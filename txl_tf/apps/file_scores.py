@@ -118,7 +118,7 @@ class FileScorer:
                 if finder is not None:
                     resume_documents(finder, file)
                 errors = self._settings.encoding_errors
-                parse = tokenize_wikitext_bytes if self._settings.tokenize_wikitext else None
+                parse = (tokenize_wikitext_bytes,) if self._settings.tokenize_wikitext else ()
                 source = TextSource((file,), self.vocabulary.level, errors, parse)
                 yield read_file(source, self.vocabulary, finder)
 

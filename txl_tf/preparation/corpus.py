@@ -166,7 +166,7 @@ class PublicSet(Corpus):
             if not raw:
                 return None
             splits, steps = self._cut(raw[0]), [self.parse]
-        parse = _chain([step for step in steps if step])
+        parse = tuple(step for step in steps if step)
         sources = {
             split: TextSource(files, self.level, self.encoding_errors, parse)
             for split, files in splits.items()
@@ -295,14 +295,3 @@ def _strip(file: TextFile) -> TextFile:
 
 def _read(file: TextFile) -> bytes:
     return b"".join(file.iterate_blocks())
-
-
-def _chain(steps: list[Callable[[bytes], bytes]]) -> Callable[[bytes], bytes] | None:
-    """Returns a function that applies the steps in order; `None` if there are none."""
-
-    def parse(text: bytes) -> bytes:
-        for step in steps:
-            text = step(text)
-        return text
-
-    return parse if steps else None

@@ -144,8 +144,9 @@ class TextSource:
     level: str
     # Bytes that are not UTF-8 raise an error, or become U+FFFD; level "byte" allows any bytes.
     encoding_errors: EncodingErrors = "strict"
-    # Converts raw bytes, in chunks that end before a space or at the end of a line, to text.
-    parse: Callable[[bytes], bytes] | None = None
+    # Convert raw bytes, in chunks that end before a space or at the end of a line, to text: each
+    # function converts what the one before it returns.
+    parse: tuple[Callable[[bytes], bytes], ...] = ()
 
     @property
     def size(self) -> int | None:
@@ -186,14 +187,12 @@ class TextSource:
             _warn(f"read as it is, but it does not look like text: {_list_some(binary)}")
 
     def _iterate_texts(self, file: TextFile) -> Iterator[bytes]:
-        if self.parse is None:
-            return cut_blocks(file.iterate_blocks(), self.level, name=str(file))
-        return self._iterate_parsed(file, self.parse)
-
-    def _iterate_parsed(self, file: TextFile, parse: Callable[[bytes], bytes]) -> Iterator[bytes]:
-        for raw in cut_blocks(file.iterate_blocks(), "word", name=str(file)):
+        level = "word" if self.parse else self.level
+        for raw in cut_blocks(file.iterate_blocks(), level, name=str(file)):
+            text = raw
             with explain_errors(f"`{file}`", UserError):
-                text = parse(raw)
+                for parse in self.parse:
+                    text = parse(text)
             if text:
                 yield text
 
@@ -217,7 +216,7 @@ class TextSource:
         return text
 
     def _fail(self, file: TextFile, lines: int, offset: int, what: str) -> None:
-        if self.parse is not None:  # lines and offsets are those of the parsed text
+        if self.parse:  # lines and offsets are those of the parsed text
             raise UserError(f"`{file}`: {what}")
         lines += file.count_lines_before()
         raise UserError(f"`{file}`, line {lines + 1}, byte offset {file.start + offset}: {what}")
