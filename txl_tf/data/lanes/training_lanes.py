@@ -3,7 +3,6 @@
 Letters: B lanes, T tokens in a segment, n tokens in the split.
 """
 
-import bisect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
@@ -294,13 +293,13 @@ class TrainingLanes:
         if step < 0:
             raise ValueError(f"`step` must not be negative. Received: step={step}")
         check_positive(n_steps=n_steps)
-        first, last = (bisect.bisect(self.changes, each) for each in (step, step + n_steps - 1))
-        if first != last:
+        changes = [change for change in self.changes if step < change < step + n_steps]
+        if changes:
             raise ValueError(
                 "The steps of a call must have the same segment length, which changes at step "
-                f"{self.changes[first]}. Received: step={step}, n_steps={n_steps}"
+                f"{changes[0]}. Received: step={step}, n_steps={n_steps}"
             )
-        return self.stages[first]
+        return find_stage(self.stages, step)
 
     def _gather(
         self,
