@@ -151,8 +151,8 @@ def test_a_text_that_is_too_short_is_refused_with_what_is_needed(kind, n_tokens,
 
 
 def test_random_lengths_have_the_distribution_of_the_definition():
-    ((_, bounds),) = RandomLengths(70, 5.0, 0.05, lane_len=1_000_000, seed=3).locate(0, 14_000)
-    lengths = np.diff(bounds)
+    _, bounds = RandomLengths(70, 5.0, 0.05, lane_len=1_000_000, seed=3).find(0)
+    lengths = np.diff(bounds[:14_001])
     is_half = lengths < 52
     # 14,000 draws: five standard errors. Integer parts are .5 smaller on average.
     assert np.mean(is_half) == pytest.approx(0.05, abs=0.01)
@@ -165,9 +165,12 @@ def test_random_lengths_have_the_distribution_of_the_definition():
 
 def test_every_epoch_is_cut_at_other_places():
     lengths = RandomLengths(17, 2.0, 0.25, lane_len=331, seed=7)
-    epochs = list(lengths.locate(0, 200))
+    epochs, step = [], 0
+    while step < 200:
+        epochs.append(lengths.find(step))
+        step += len(epochs[-1][1]) - 1
     assert [epoch for epoch, _ in epochs] == list(range(len(epochs)))
-    assert all((bounds[0], bounds[-1]) == (0, 331) for _, bounds in epochs[:-1])
+    assert all((bounds[0], bounds[-1]) == (0, 331) for _, bounds in epochs)
     assert len({tuple(bounds[:5]) for _, bounds in epochs}) == len(epochs)
 
 

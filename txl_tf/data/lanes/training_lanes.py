@@ -74,28 +74,18 @@ class RandomLengths:
         self._first_steps = [0]  # of each epoch
         self._latest: tuple[int, np.ndarray] = (-1, np.zeros(0, np.int64))
 
-    def locate(self, step: int, n_steps: int) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields the epochs of consecutive steps and the bounds of their segments, (n + 1,) int64.
+    def find(self, step: int) -> tuple[int, np.ndarray]:
+        """Returns the epoch of a step, and the bounds of its segments from that step on.
 
-        The bounds are positions in a lane: each segment ends where the next one begins.
+        The bounds, (n + 1,) int64, are positions in a lane: each segment ends where the next one
+        begins, and the last one where the epoch does.
         """
-        stop = step + n_steps
-        while step < stop:
-            epoch = self._find_epoch(step)
-            bounds = self._draw_bounds(epoch)
-            first = step - self._first_steps[epoch]
-            last = min(first + stop - step, len(bounds) - 1)
-            yield epoch, bounds[first : last + 1]
-            step += last - first
+        epoch = self._find_epoch(step)
+        return epoch, self._draw_bounds(epoch)[step - self._first_steps[epoch] :]
 
     def count_segments(self, epoch: int) -> int:
         """Returns the number of segments of an epoch."""
         return len(self._draw_bounds(epoch)) - 1
-
-    def count_tokens(self, step: int) -> int:
-        """Returns the number of tokens that a lane has read before a step."""
-        ((epoch, bounds),) = self.locate(step, 1)
-        return epoch * self._lane_len + int(bounds[0])
 
     def _find_epoch(self, step: int) -> int:
         while self._first_steps[-1] <= step:
@@ -264,9 +254,10 @@ class TrainingLanes:
 
     def count_tokens(self, step: int) -> int:
         """Returns the number of tokens that a lane has read before a step, in all epochs."""
-        if self.random_lengths:
-            return self.random_lengths.count_tokens(step)
-        return find_stage(self.stages, step).count_tokens(step)
+        if not self.random_lengths:
+            return find_stage(self.stages, step).count_tokens(step)
+        epoch, bounds = self.random_lengths.find(step)
+        return epoch * self.lane_len + int(bounds[0])
 
     def read_document_starts(
         self, step: int, n_steps: int = 1, rows: slice = slice(None)
@@ -336,15 +327,17 @@ class TrainingLanes:
 
         The bounds, (n + 1,) int64, are positions in a lane.
         """
-        if self.random_lengths:
-            yield from self.random_lengths.locate(step, n_steps)
-            return
         stop = step + n_steps
         while step < stop:
-            epoch, first = divmod(stage.count_tokens(step), self.lane_len)
-            count = min(stop - step, (self.lane_len - first) // stage.tgt_len)
-            yield epoch, first + stage.tgt_len * np.arange(count + 1)
-            step += count
+            if self.random_lengths:
+                epoch, bounds = self.random_lengths.find(step)
+                bounds = bounds[: stop - step + 1]
+            else:
+                epoch, first = divmod(stage.count_tokens(step), self.lane_len)
+                count = min(stop - step, (self.lane_len - first) // stage.tgt_len)
+                bounds = first + stage.tgt_len * np.arange(count + 1)
+            yield epoch, bounds
+            step += len(bounds) - 1
 
     def _draw_offset(self, epoch: int) -> int:
         """Returns the random position at which the first lane of an epoch starts."""
