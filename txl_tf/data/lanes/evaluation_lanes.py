@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from txl_tf.data.lanes.training_lanes import Tokens, check_positive, find_document_starts
+from txl_tf.data.lanes.training_lanes import Tokens, find_document_starts
 from txl_tf.errors import UserError, check_integer
 
 
@@ -108,7 +108,8 @@ class EvaluationLanes:
         warm_len: int = 0,
         drop_rest: bool = False,
     ) -> None:
-        check_positive(n_lanes=n_lanes, tgt_len=tgt_len)
+        check_integer("n_lanes", n_lanes, 1)
+        check_integer("tgt_len", tgt_len, 1)
         check_integer("warm_len", warm_len, 0)
         if drop_rest and warm_len:
             raise UserError(
@@ -185,7 +186,8 @@ class SlidingWindows(EvaluationLanes):
     """
 
     def __init__(self, split: Tokens, *, n_lanes: int, tgt_len: int, stride: int):
-        check_positive(n_lanes=n_lanes, stride=stride)
+        check_integer("n_lanes", n_lanes, 1)
+        check_integer("stride", stride, 1)
         super().__init__(split, n_lanes=1, tgt_len=tgt_len)
         if stride > tgt_len:
             raise UserError(

@@ -167,7 +167,8 @@ class TrainingLanes:
         tgt_len_std: float = 0.0,
         half_len_rate: float = 0.0,
     ) -> None:
-        check_positive(n_lanes=n_lanes, tgt_len=tgt_len)
+        check_integer("n_lanes", n_lanes, 1)
+        check_integer("tgt_len", tgt_len, 1)
         check_integer("extra_len", extra_len, 0)
         is_random = tgt_len_std != 0 or half_len_rate != 0
         if is_random and (tgt_len_std < 0 or not 0 <= half_len_rate < 1 or tgt_len_schedule):
@@ -283,7 +284,7 @@ class TrainingLanes:
         """Returns the stage of the steps, and checks that there is only one."""
         if step < 0:
             raise ValueError(f"`step` must not be negative. Received: step={step}")
-        check_positive(n_steps=n_steps)
+        check_integer("n_steps", n_steps, 1)
         changes = [change for change in self.changes if step < change < step + n_steps]
         if changes:
             raise ValueError(
@@ -352,9 +353,3 @@ def find_document_starts(split: Tokens, start: int, stop: int) -> np.ndarray:
     is_start = np.zeros(stop - start, bool)
     is_start[positions[low:high] - start] = True
     return is_start
-
-
-def check_positive(**values: int) -> None:
-    """Checks that sizes are positive."""
-    for name, value in values.items():
-        check_integer(name, value, 1)
