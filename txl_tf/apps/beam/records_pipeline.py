@@ -2,7 +2,6 @@
 
 import functools
 import io
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import numpy as np
 
 from txl_tf.apps.beam.file_ranges import PIECE_BYTES, divide_files, find_range, resume_documents
 from txl_tf.apps.beam.runner import Runner, create_work_folder, name_file
-from txl_tf.data.files import open_file
+from txl_tf.data.files import open_file, read_json, write_json
 from txl_tf.data.records.format import RecordsInfo
 from txl_tf.data.records.writing import TokenChunk, write_records
 from txl_tf.data.text.documents import DocumentFinder
@@ -77,8 +76,7 @@ def prepare_with_workers(
             vocabulary = _learn_vocabulary(corpus, pieces, runner, work)
         vocabulary, cutoffs = settle_vocabulary(corpus, texts, vocabulary)
         path = name_file(work)
-        with open_file(path, "wb") as file:
-            file.write(json.dumps(vocabulary.to_json()).encode("utf-8"))
+        write_json(path, vocabulary.to_json())
 
         def build(pipeline: beam.Pipeline) -> beam.PCollection:
             return pipeline | beam.Create(pieces) | beam.Map(encode_piece, corpus, path, work)
@@ -182,8 +180,7 @@ def encode_piece(piece: Piece, corpus: Corpus, vocabulary_path: str, work: str) 
 @functools.lru_cache(maxsize=1)
 def _load_vocabulary(path: str) -> Vocabulary:
     """Reads the vocabulary once in each process."""
-    with open_file(path) as file:
-        return Vocabulary.from_json(json.loads(file.read()))
+    return Vocabulary.from_json(read_json(path))
 
 
 def _read_split(
