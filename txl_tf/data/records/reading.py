@@ -230,7 +230,7 @@ def open_records(data_dir: str | os.PathLike[str]) -> Records:
     folder = name_folder(data_dir)
     info = read_info(folder)
     for file in info.iterate_files():
-        _check_size(folder, file, info)
+        _check_size(folder, file)
     return Records(folder, info)
 
 
@@ -299,19 +299,12 @@ def read_info(folder: str) -> RecordsInfo:
         raise RecordError(f"`{path}`: {error}") from error
 
 
-def _check_size(folder: str, listed: Shard | DocumentsFile, info: RecordsInfo) -> None:
+def _check_size(folder: str, listed: Shard | DocumentsFile) -> None:
     path = join_path(folder, listed.file)
     found = get_size(path)
     if found is None:
         raise RecordError(f"`{path}` is missing, but {JSON_NAME} lists it. Make the records again.")
-    if found < listed.bytes:
-        cut = f"; record {found // info.record_bytes} is the first incomplete one"
+    if found != listed.bytes:
         raise RecordError(
-            f"`{path}` is truncated: expected {listed.bytes} bytes, found {found}"
-            f"{cut if isinstance(listed, Shard) else ''}."
-        )
-    if found > listed.bytes:
-        raise RecordError(
-            f"`{path}` is too long: expected {listed.bytes} bytes, found {found}. "
-            "Make the records again."
+            f"`{path}` must have {listed.bytes} bytes, and has {found}. Make the records again."
         )
