@@ -27,7 +27,7 @@ import google_crc32c
 import numpy as np
 
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, check_integer
 from txl_tf.version import __version__
 
 FORMAT_VERSION = 2
@@ -83,11 +83,7 @@ class RecordsInfo:
                 "`cutoffs` must be ascending, above 0 and below the size of the vocabulary. "
                 f"Received: cutoffs={self.cutoffs}, {len(self.vocabulary)} symbols"
             )
-        if self.tokens_per_record < 1:
-            raise UserError(
-                "`tokens_per_record` must be positive. "
-                f"Received: tokens_per_record={self.tokens_per_record}"
-            )
+        check_integer("tokens_per_record", self.tokens_per_record, 1)
 
     @property
     def bytes_per_token(self) -> int:
@@ -167,7 +163,7 @@ class RecordsInfo:
 
 def _check_json(info: RecordsInfo, data: Mapping[str, Any]) -> None:
     """Checks that the numbers and names are valid, and that `data` is consistent."""
-    numbers: list[Any] = [info.tokens_per_record, *info.cutoffs]
+    numbers: list[Any] = list(info.cutoffs)
     for file in info.iterate_files():
         if PurePath(file.file).name != file.file:
             raise ValueError(f"a file must be in the folder itself, received {file.file!r}")
