@@ -143,12 +143,6 @@ def test_many_documents_are_found_in_no_time():
     assert len(DocumentFinder("title").find(Chunk(text, True, True))) == 100_003
 
 
-@pytest.mark.parametrize(("rule", "separator"), [("line", "=="), ("separator", None)])
-def test_a_separator_is_for_its_rule(rule, separator):
-    with pytest.raises(UserError, match=r"`separator` must be given with rule='separator', and"):
-        DocumentFinder(rule, separator)
-
-
 @pytest.mark.parametrize("separator", [" \t", "a\nb"])
 def test_a_separator_is_one_line(separator):
     with pytest.raises(UserError, match="`separator` must be one line that is not blank"):

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from typing import Literal, get_args
 
 import numpy as np
 
@@ -10,8 +9,7 @@ from txl_tf.data.text.codec import NO_OFFSETS
 from txl_tf.data.text.text_files import Chunk
 from txl_tf.errors import UserError
 
-Rule = Literal["none", "file", "line", "blank_line", "title", "separator"]
-RULES: tuple[str, ...] = get_args(Rule)
+RULES = ("none", "file", "line", "blank_line", "title", "separator")
 
 _LINE_BEGIN = re.compile(rb"^.", re.MULTILINE | re.DOTALL)
 _BLANK_LINES = re.compile(rb"^(?:[ \t\r\f\v]*\n)+", re.MULTILINE)
@@ -30,13 +28,6 @@ class DocumentFinder:
     """
 
     def __init__(self, rule: str, separator: str | None = None) -> None:
-        if rule not in RULES:
-            raise UserError(f"`rule` must be one of {RULES}. Received: rule={rule!r}")
-        if (rule == "separator") != (separator is not None):
-            raise UserError(
-                "`separator` must be given with rule='separator', and only there. "
-                f"Received: rule={rule!r}, separator={separator!r}"
-            )
         if separator is not None and (not separator.strip() or "\n" in separator):
             raise UserError(
                 f"`separator` must be one line that is not blank. Received: separator={separator!r}"
