@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from txl_tf.data.files import exists, read_json_lines
+from txl_tf.data.files import read_json_lines
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
@@ -44,8 +44,8 @@ def draw_run(model_dir: Path) -> "Figure":
     dataset = read_run_config(str(model_dir)).dataset
     vocabulary = read_run_vocabulary(str(model_dir))
     steps, validation, evaluations = (
-        read_json_lines(str(path)) if exists(str(path)) else []
-        for path in (model_dir / f"{name}.jsonl" for name in ("log", "validation", "evaluations"))
+        read_json_lines(str(model_dir / f"{name}.jsonl"))
+        for name in ("log", "validation", "evaluations")
     )
     if not steps:
         raise UserError(f"`{model_dir}` holds no training log")

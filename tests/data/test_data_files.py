@@ -61,6 +61,7 @@ def test_a_text_in_another_encoding_is_named_with_the_byte_and_a_remedy(tmp_path
 
 def test_a_line_stands_on_its_own_after_a_truncated_one(folder):
     path = join_path(folder, "lines.jsonl")
+    assert read_json_lines(path) == []
     append_json_line(path, {"step": 1})
     with open(path.removeprefix("file://"), "a") as file:
         file.write('{"step": 2, "lo')

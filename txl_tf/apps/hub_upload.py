@@ -163,8 +163,6 @@ def find_records(lm: LanguageModel) -> list[dict[str, Any]]:
         return []
     name = os.path.relpath(lm.checkpoint, lm.run)
     path = os.path.join(lm.run, EVALUATIONS_NAME)
-    if not exists(path):
-        return []
     found: dict[str, dict[str, Any]] = {}
     with explain_errors(f"`{path}` does not hold evaluations of a run", KeyError, TypeError):
         for record in read_json_lines(path):

@@ -253,7 +253,12 @@ def write_json(path: str, content: dict[str, Any]) -> None:
 
 
 def read_json_lines(path: str) -> list[Any]:
-    """Returns the objects of a file with one per line; truncated lines are left out."""
+    """Returns the objects of a file with one per line, without truncated lines.
+
+    There are none if the file is missing.
+    """
+    if not exists(path):
+        return []
     objects = []
     for line in read_text(path).splitlines():
         with contextlib.suppress(json.JSONDecodeError, RecursionError):

@@ -133,7 +133,7 @@ def _read_losses(model_dir: str) -> dict[int, float]:
     If the evaluated split changed, only losses on the last one are returned.
     """
     path = os.path.join(model_dir, VALIDATION_NAME)
-    return list_losses(path, read_json_lines(path) if exists(path) else [])
+    return list_losses(path, read_json_lines(path))
 
 
 def list_losses(path: str, lines: Sequence[Any], split: str | None = None) -> dict[int, float]:

@@ -103,7 +103,7 @@ def save_mean(
 def _forget_evaluations(model_dir: str, mean_path: str) -> None:
     """Removes the evaluations of a mean that is about to be replaced."""
     path, end = os.path.join(model_dir, EVALUATIONS_NAME), os.path.relpath(mean_path, model_dir)
-    records = read_json_lines(path) if exists(path) else []
+    records = read_json_lines(path)
     kept = [x for x in records if not f"/{x.get('checkpoint')}".endswith(f"/{end}")]
     if len(kept) < len(records):
         write_text(path, "".join(f"{json.dumps(record)}\n" for record in kept))
