@@ -252,7 +252,7 @@ def hold_out(
         cut = min(left, size)
         left -= cut
         if 0 < cut < size:
-            cut = _find_cut(file, cut, level, end=0 if after else size)
+            cut = _find_cut(file, cut, size, level, is_last=not after)
         train += [replace(file, stop=cut)] * (cut > 0)
         valid += [replace(file, start=cut, stop=size)] * (cut < size)
     if not train or not valid:
@@ -263,23 +263,18 @@ def hold_out(
     return {"train": tuple(train), "valid": tuple(valid)}
 
 
-def _find_cut(file: TextFile, place: int, level: str, *, end: int) -> int:
-    """Returns the offset, at or after `place`, at which to cut a file; if possible, not `end`."""
-    rest = replace(file, start=place - 1)
+def _find_cut(file: TextFile, place: int, size: int, level: str, *, is_last: bool) -> int:
+    """Returns the offset, at or after `place`, at which to cut a file of `size` bytes.
+
+    If possible, the last file is not cut at its end.
+    """
     if level not in CHARACTER_LEVELS:
-        end_of_block = place - 1
-        for block in rest.iterate_blocks(_CUT_BYTES):
-            line, line_end, _ = block.partition(b"\n")
-            if line_end:
-                return end_of_block + len(line) + 1
-            end_of_block += len(block)
-        return end_of_block
-    head = _read(replace(rest, stop=place - 1 + _CUT_BYTES))
-    cut = place + head.find(b"\n")
-    if cut < place or cut == end:
+        return file.find_line(place) or size
+    cut = file.find_line(place, _CUT_BYTES)
+    if cut is None or (is_last and cut == size):
         # All bytes of a character but the first have 10 as their highest bits.
-        following = head[1:4]
-        cut = place + len(following) - len(following.lstrip(bytes(range(0x80, 0xC0))))
+        following = _read(replace(file, start=place, stop=place + 3))
+        return place + len(following) - len(following.lstrip(bytes(range(0x80, 0xC0))))
     return cut
 
 

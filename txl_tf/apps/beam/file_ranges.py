@@ -53,25 +53,14 @@ def find_range(step: TextFile, piece_bytes: int = PIECE_BYTES) -> TextFile:
     if step.stop is None:
         return step
     size = step.stored_size
-    start = _find_line(step, step.start, piece_bytes) if step.continues else 0
+    start = step.find_line(step.start, piece_bytes) if step.continues else 0
     if start is None:
         return replace(step, start=step.stop, stop=step.stop)
     stop, place = None, step.stop
     while stop is None and place < size:
-        stop = _find_line(step, place, piece_bytes)
+        stop = step.find_line(place, piece_bytes)
         place += piece_bytes
     return replace(step, start=start, stop=size if stop is None else stop)
-
-
-def _find_line(file: TextFile, offset: int, limit: int) -> int | None:
-    """Returns the offset of the first line that begins in the `limit` bytes from an offset on."""
-    place = offset - 1  # the line break before the line
-    for block in replace(file, start=place, stop=place + limit).iterate_blocks(_BLOCK_BYTES):
-        found = block.find(b"\n")
-        if found >= 0:
-            return place + found + 1
-        place += len(block)
-    return None
 
 
 def resume_documents(finder: DocumentFinder, file: TextFile) -> None:

@@ -23,6 +23,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD_BYTES = 512  # binary data usually have a NUL in them
 # Text between two possible cuts is held in memory, and a small .zip can unpack to any size.
 _MAX_UNCUT_BYTES = 2**26
+_SEARCH_BYTES = 2**16  # read at once to find a line
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,21 @@ class TextFile:
             while block := file.read(size if left is None else min(size, left)):
                 yield block
                 left = left if left is None else left - len(block)
+
+    def find_line(self, offset: int, limit: int | None = None) -> int | None:
+        """Returns the offset of the first line that begins at or after an offset above 0.
+
+        The whole file is searched, beyond the end of this range too, or only `limit` bytes from the
+        offset on. The end of the file counts if a line break is before it. `None` if there is none.
+        """
+        place = offset - 1  # the line break before the line
+        stop = None if limit is None else place + limit
+        for block in replace(self, start=place, stop=stop).iterate_blocks(_SEARCH_BYTES):
+            found = block.find(b"\n")
+            if found >= 0:
+                return place + found + 1
+            place += len(block)
+        return None
 
     def count_lines_before(self) -> int:
         """Returns the number of lines of the file before this range."""
