@@ -22,7 +22,7 @@ from txl_tf.programs.cli.config_flags import (
     override,
     override_evaluation,
 )
-from txl_tf.programs.cli.flags import define_flag, define_second_name, reraise_as_flag_error
+from txl_tf.programs.cli.flags import define_flag, reraise_as_flag_error
 from txl_tf.programs.cli.program import run_program
 from txl_tf.programs.cli.run_flags import (
     choose_run,
@@ -55,7 +55,6 @@ def define_flags() -> flags.FlagValues:
         "run has. [default: the settings of the run]"
     )
     define("preset", str, None, text, choices=(SOTA, *presets.names()))
-    define_second_name(options, "recipe", "preset")
     define_records_flag(options)
     define("split", str, None, "Split to evaluate. [default: test if it exists, else valid]")
     text = f"Number of lanes into which the split is cut. [default: {_OTHERWISE}]"

@@ -13,7 +13,7 @@ from absl import flags
 from txl_tf.config import EvalConfig
 from txl_tf.exports.formats import FORMATS
 from txl_tf.programs.cli.config_flags import define_config_flags, override_evaluation
-from txl_tf.programs.cli.flags import define_flag, define_second_name
+from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
 from txl_tf.programs.cli.run_flags import (
     choose_run,
@@ -57,7 +57,6 @@ def define_flags() -> flags.FlagValues:
         f"Number of texts to read at once; more texts need more memory. [default: {defaults}]"
     )
     define_flag(options, "batch_size", int, None, batch_help, lower_bound=1)
-    define_second_name(options, "batch", "batch_size")
     return options
 
 

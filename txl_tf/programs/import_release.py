@@ -19,12 +19,7 @@ from txl_tf.data.download import PublishedFile, fetch
 from txl_tf.data.temporary_folders import check_new_folder
 from txl_tf.errors import UserError
 from txl_tf.programs.cli.config_flags import SPAN_FIELDS, define_config_flags, override
-from txl_tf.programs.cli.flags import (
-    define_flag,
-    define_second_name,
-    refuse_flags,
-    reraise_as_flag_error,
-)
+from txl_tf.programs.cli.flags import define_flag, refuse_flags, reraise_as_flag_error
 from txl_tf.programs.cli.program import run_program
 from txl_tf.programs.cli.run_flags import check_source
 from txl_tf.runs.folder import RunConfig
@@ -63,7 +58,6 @@ def define_flags() -> flags.FlagValues:
     define("dataset", str, None, "Name of the data set. [default: the name in the source's data/]")
     text = "Preset of the model. [default: the one with the same sizes, if any]"
     define("preset", str, None, text, choices=presets.names())
-    define_second_name(options, "recipe", "preset")
     define("splits", list, ["valid", "test"], "Splits to make records of, if the source has them.")
     define("with_optimizer", bool, False, "Keep the state of Adam, so that training can continue.")
     define_config_flags(options, EvalConfig, SPAN_FIELDS)

@@ -19,13 +19,6 @@ from txl_tf.errors import UserError
 
 Result = TypeVar("Result")
 
-# Flags that were removed, and what to use instead.
-GONE = {
-    "connect_minutes": "TensorFlow waits an hour; for less, use the scheduler's time limit",
-    "draft_len": "prompt lookup helped only where a text repeats itself; omit it",
-    "dynamic_recipe": "--dynamic uses the rule of the paper; set --dynamic_learning_rate",
-    "tune": "evaluate with several --dynamic_learning_rate, as docs/dynamic-evaluation.md shows",
-}
 # Names of flags in other packages, and the corresponding flags here.
 SYNONYMS = {
     "batch": ("train_batch_size", "batch_size", "lanes"),
@@ -226,8 +219,6 @@ def parse_flags(
         others = options(argv)[1:]
     except flags.UnrecognizedFlagError as error:
         name = error.flagname
-        if name in GONE:
-            raise flags.Error(f"--{name} was removed: {GONE[name]}") from error
         raise flags.Error(f"unknown flag --{name}.{_suggest_flags(name, options)}") from error
     if positional is None and others:
         raise flags.Error(f"only flags are expected. Received: {' '.join(others)}")
