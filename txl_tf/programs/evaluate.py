@@ -22,7 +22,7 @@ from txl_tf.programs.cli.config_flags import (
     override,
     override_evaluation,
 )
-from txl_tf.programs.cli.flags import define_flag, reraise_as_flag_error
+from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
 from txl_tf.programs.cli.run_flags import (
     choose_run,
@@ -167,7 +167,7 @@ def choose_dynamic_config(options: flags.FlagValues) -> DynamicConfig | None:
     if not options.dynamic:
         return None
     base = DynamicConfig(options.dynamic_rule or "rms")
-    config = reraise_as_flag_error(override, base, options, prefix=_DYNAMIC)
+    config = override(base, options, prefix=_DYNAMIC)
     if not config.learning_rate:
         print("With a learning rate of 0 the evaluation is static.", file=sys.stderr)
         return None

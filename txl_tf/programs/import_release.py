@@ -19,7 +19,7 @@ from txl_tf.data.download import PublishedFile, fetch
 from txl_tf.data.temporary_folders import check_new_folder
 from txl_tf.errors import UserError
 from txl_tf.programs.cli.config_flags import SPAN_FIELDS, define_config_flags, override
-from txl_tf.programs.cli.flags import define_flag, refuse_flags, reraise_as_flag_error
+from txl_tf.programs.cli.flags import define_flag, refuse_flags
 from txl_tf.programs.cli.program import run_program
 from txl_tf.programs.cli.run_flags import check_source
 from txl_tf.runs.folder import RunConfig
@@ -139,7 +139,7 @@ def _make_config(
         training, evaluation = preset.training, release.evaluation or preset.evaluation
     return RunConfig(
         release.dataset or "unknown",
-        *(reraise_as_flag_error(override, part, options) for part in (model, training, evaluation)),
+        *(override(part, options) for part in (model, training, evaluation)),
     )
 
 

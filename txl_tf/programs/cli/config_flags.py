@@ -10,7 +10,8 @@ from absl import flags
 from txl_tf.config import JIT_MODES, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.config.training import JIT_HELP, RunOptions
-from txl_tf.programs.cli.flags import define_flag, parse_integers, reraise_as_flag_error
+from txl_tf.errors import UserError
+from txl_tf.programs.cli.flags import define_flag, parse_integers
 
 Config = TypeVar("Config", ModelConfig, TrainConfig, EvalConfig, RunOptions, DynamicConfig)
 
@@ -72,13 +73,20 @@ def define_field_flag(
 def override(
     config: Config, options: flags.FlagValues, *, prefix: str | None = None, **others: Any
 ) -> Config:
-    """Returns a config with the values of the flags on the command line, and of `others`."""
+    """Returns a config with the values of the flags on the command line, and of `others`.
+
+    Raises:
+        flags.Error: If the values do not make a valid config.
+    """
     given = dict(others)
     for name, flag in name_flags(type(config), prefix).items():
         if flag in options and options[flag].present:
             value: Any = options[flag].value
             given[name] = _PARSERS[name](value) if name in _PARSERS else value
-    return dataclasses.replace(config, **given)
+    try:
+        return dataclasses.replace(config, **given)
+    except UserError as error:
+        raise flags.Error(str(error)) from error
 
 
 def name_flags(config: type, prefix: str | None = None) -> dict[str, str]:
@@ -101,7 +109,7 @@ def override_evaluation(config: EvalConfig, options: flags.FlagValues) -> EvalCo
     """Returns a config with the values of the flags, where `--lanes` sets `eval_batch_size`."""
     has_lanes = "lanes" in options and options["lanes"].present
     others = {"eval_batch_size": options.lanes} if has_lanes else {}
-    return reraise_as_flag_error(override, config, options, prefix="", **others)
+    return override(config, options, prefix="", **others)
 
 
 def parse_schedule(texts: list[str]) -> tuple[tuple[int, int], ...]:

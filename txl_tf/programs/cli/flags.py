@@ -9,15 +9,12 @@ import math
 import os
 import shutil
 import textwrap
-from collections.abc import Callable, Collection, Iterator
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
 
 from absl import flags
 
 from txl_tf.config.base import MAX_INTEGER
-from txl_tf.errors import UserError
-
-Result = TypeVar("Result")
 
 # Names of flags in other packages, and the corresponding flags here.
 SYNONYMS = {
@@ -263,14 +260,6 @@ def parse_integers(name: str, texts: list[str]) -> tuple[int, ...]:
             f"--{name} must be integers <= {MAX_INTEGER}. Received: {','.join(texts)}"
         )
     return values
-
-
-def reraise_as_flag_error(call: Callable[..., Result], *arguments: Any, **keywords: Any) -> Result:
-    """Calls the function and re-raises `UserError` as `flags.Error`."""
-    try:
-        return call(*arguments, **keywords)
-    except UserError as error:
-        raise flags.Error(str(error)) from error
 
 
 def format_help(options: flags.FlagValues, *, full: bool = False) -> str:

@@ -26,7 +26,6 @@ from txl_tf.programs.cli.flags import (
     define_flag,
     define_second_name,
     refuse_flags,
-    reraise_as_flag_error,
     write_value,
 )
 from txl_tf.programs.cli.legacy_flags import TRAINING_FLAGS, define_legacy_flags
@@ -204,7 +203,7 @@ def read_settings(options: flags.FlagValues, base: ModelConfig) -> presets.Prese
         n_token = model.pop("n_token", _ANY_SIZE) if "cutoffs" in model else base.n_token
         stated = ModelConfig.from_json(base.to_json() | model | {"n_token": n_token})
         trained = TrainConfig.from_json(training)
-    read = _evaluate_as_trained(reraise_as_flag_error(override, trained, options))
+    read = _evaluate_as_trained(override(trained, options))
     with explain_errors(f"`{path}` holds no valid settings", *faults):
         evaluated = EvalConfig.from_json(dataclasses.asdict(read) | evaluation)
     return presets.Preset(stated, trained, evaluated)
@@ -222,7 +221,7 @@ def make_job(options: flags.FlagValues, found: StoredRun | None) -> "TrainJob":
     start = None if known or not trains(options) else find_start(options, records)
     preset = read_settings(options, choose_model(records, known.model if known else start))
     base = found.options if found else RunOptions()
-    run_options = reraise_as_flag_error(override, base, options)
+    run_options = override(base, options)
     is_evaluated = evaluates(options) or run_options.eval_every > 0
     if is_evaluated or options["eval_split"].present:
         records.split(run_options.eval_split)
@@ -230,7 +229,10 @@ def make_job(options: flags.FlagValues, found: StoredRun | None) -> "TrainJob":
         if run_options.sample_tokens and not run_options.eval_every:
             refuse_flags(options, "sample_tokens", reason="without --eval_every")
         records.split("train")
-        config = reraise_as_flag_error(make_config, options, records, preset, known, start)
+        try:
+            config = make_config(options, records, preset, known, start)
+        except UserError as error:
+            raise flags.Error(str(error)) from error
         if known and known.evaluation != config.evaluation and not is_evaluated:
             print(
                 "The run keeps its own evaluation settings: others have no effect without "
@@ -371,12 +373,9 @@ def make_config_to_evaluate(
         names = ("n_token", "cutoffs", "layer_norm_epsilon")
         own = {name: getattr(found.model, name) for name in names}
         base = dataclasses.replace(preset.model, **own)
-    model = reraise_as_flag_error(override, base, options)
     evaluation = preset.evaluation if preset else found.evaluation
     return dataclasses.replace(
-        found,
-        model=model,
-        evaluation=reraise_as_flag_error(make_eval_config, options, evaluation),
+        found, model=override(base, options), evaluation=make_eval_config(options, evaluation)
     )
 
 
