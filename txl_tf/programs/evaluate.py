@@ -74,7 +74,12 @@ def define_flags() -> flags.FlagValues:
     define_span_flags(options, _OTHERWISE)
     names = ["reset_at_documents", "temperature"]
     define_config_flags(options, EvalConfig, names, prefix="", otherwise=_OTHERWISE)
-    define_dynamic_flags(options)
+    text = (
+        "Dynamic evaluation: after each segment is scored, update the weights with a gradient step "
+        "on it. The run does not change. Uses one lane unless --lanes is given."
+    )
+    define("dynamic", bool, False, text)
+    define_config_flags(options, DynamicConfig, prefix=_DYNAMIC, otherwise="that of the rule")
     define_ema_flag(options)
     define_precision_flag(options)
     text = "Number of segments to score. [default: all]"
@@ -84,26 +89,9 @@ def define_flags() -> flags.FlagValues:
     return options
 
 
-def define_dynamic_flags(options: flags.FlagValues) -> None:
-    """Defines the flags of dynamic evaluation."""
-    define = functools.partial(define_flag, options)
-    text = (
-        "Dynamic evaluation: after each segment is scored, update the weights with a gradient step "
-        "on it. The run does not change. Uses one lane unless --lanes is given."
-    )
-    define("dynamic", bool, False, text)
-    define_config_flags(options, DynamicConfig, prefix=_DYNAMIC, otherwise="that of the rule")
-
-
 def evaluate_run(options: flags.FlagValues) -> None:
     """Evaluates a run and appends its score to `evaluations.jsonl`."""
-    if options.warm_len is not None and not options.warm_lanes:
-        raise flags.Error("--warm_len cannot be used with --warm_lanes=false")
-    _check_stride(options)
-    check_dynamic_flags(options)
-    if options.dynamic and options.precision != "float32":
-        raise flags.Error("--dynamic needs --precision=float32")
-
+    _check_flags(options)
     choose_run(options)
     records = open_run_records(options.run, options.data_dir, options.split)
     found = read_run_config(options.run)
@@ -140,6 +128,23 @@ def evaluate_run(options: flags.FlagValues) -> None:
         print(*evaluation.format_table(preset), sep="\n")
 
 
+def _check_flags(options: flags.FlagValues) -> None:
+    """Checks the flags that do not depend on the run."""
+    if options.warm_len is not None and not options.warm_lanes:
+        raise flags.Error("--warm_len cannot be used with --warm_lanes=false")
+    names = [name for name in ("warm_len", "mem_len", "same_length") if options[name].value]
+    names += [] if options.warm_lanes else ["warm_lanes=false"]
+    if options.stride is not None and names:
+        raise flags.Error(f"--{names[0]} cannot be used with --stride, which reads no memory")
+    dynamic = [n for n in name_flags(DynamicConfig, _DYNAMIC).values() if options[n].present]
+    if dynamic and not options.dynamic:
+        raise flags.Error(f"--{dynamic[0]} needs --dynamic")
+    if options.dynamic and options.stride is not None:
+        raise flags.Error("--stride cannot be used with --dynamic, which reads a text once")
+    if options.dynamic and options.precision != "float32":
+        raise flags.Error("--dynamic needs --precision=float32")
+
+
 def _choose_evaluation(options: flags.FlagValues, base: EvalConfig) -> EvalConfig:
     """Returns the evaluation config of the preset or run, overridden by the flags."""
     if options.stride is not None:
@@ -148,18 +153,6 @@ def _choose_evaluation(options: flags.FlagValues, base: EvalConfig) -> EvalConfi
     if options.dynamic and options.lanes is None:
         evaluation = dataclasses.replace(evaluation, eval_batch_size=1)
     return evaluation
-
-
-def check_dynamic_flags(options: flags.FlagValues) -> None:
-    """Checks that the flags of dynamic evaluation are consistent with each other and the rest."""
-    names = name_flags(DynamicConfig, _DYNAMIC).values()
-    given = [name for name in names if options[name].present]
-    if given and not options.dynamic:
-        raise flags.Error(f"--{given[0]} needs --dynamic")
-    if not options.dynamic:
-        return
-    if options.stride is not None:
-        raise flags.Error("--stride cannot be used with --dynamic, which reads a text once")
 
 
 def choose_dynamic_config(options: flags.FlagValues) -> DynamicConfig | None:
@@ -172,14 +165,6 @@ def choose_dynamic_config(options: flags.FlagValues) -> DynamicConfig | None:
         print("With a learning rate of 0 the evaluation is static.", file=sys.stderr)
         return None
     return config
-
-
-def _check_stride(options: flags.FlagValues) -> None:
-    """Checks that no flag for warm lanes or memory is given with --stride."""
-    names = [name for name in ("warm_len", "mem_len", "same_length") if options[name].value]
-    names += [] if options.warm_lanes else ["warm_lanes=false"]
-    if options.stride is not None and names:
-        raise flags.Error(f"--{names[0]} cannot be used with --stride, which reads no memory")
 
 
 def choose_preset(name: str | None, found: RunConfig) -> tuple[str | None, EvalConfig]:

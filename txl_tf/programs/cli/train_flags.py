@@ -22,12 +22,7 @@ from txl_tf.data.files import is_remote, join_path, read_text
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.programs.cli.config_flags import define_config_flags, name_flags, override
-from txl_tf.programs.cli.flags import (
-    define_flag,
-    define_second_name,
-    refuse_flags,
-    write_value,
-)
+from txl_tf.programs.cli.flags import define_flag, define_second_name, refuse_flags, write_value
 from txl_tf.programs.cli.legacy_flags import TRAINING_FLAGS, define_legacy_flags
 from txl_tf.programs.cli.run_flags import (
     CHECKPOINT_HELP,
