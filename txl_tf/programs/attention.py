@@ -9,12 +9,10 @@ import sys
 
 from absl import flags
 
-from txl_tf.errors import UserError
 from txl_tf.programs.cli.config_flags import define_jit_flag, define_span_flags, override_evaluation
 from txl_tf.programs.cli.flags import define_flag
 from txl_tf.programs.cli.program import run_program
 from txl_tf.programs.cli.run_flags import (
-    check_figures,
     choose_out,
     choose_run,
     define_ema_flag,
@@ -65,13 +63,11 @@ def define_flags() -> flags.FlagValues:
 def show_attention(options: flags.FlagValues) -> None:
     """Averages the attention of a run, reads a stretch of text, and writes figures and numbers."""
     choose_run(options)
-    out = choose_out(options, options.run, "attention")
-    check_figures()
     records = open_run_records(options.run, options.data_dir, options.split)
+    out = choose_out(options, options.run, "attention")
     found = read_run_config(options.run)
     evaluation = override_evaluation(found.evaluation, options)
 
-    from txl_tf.data.files import check_folder, is_remote
     from txl_tf.lab.attention_average import (
         average_attention,
         count_segments,
@@ -85,9 +81,6 @@ def show_attention(options: flags.FlagValues) -> None:
 
     check_transformer(found.model, "an analysis of attention")
     heads = parse_heads(options.heads or [], found.model)
-    if is_remote(out):
-        raise UserError(f"`--out` must be a folder on this machine. Received: {out}")
-    check_folder(out)
     split = records.split(options.split)
     start = place_stretch(len(split), options.start, options.length)
     config = dataclasses.replace(found, evaluation=evaluation)

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from absl import flags
 
-from txl_tf.data.files import is_remote
-from txl_tf.errors import UserError, explain_errors
+from txl_tf.errors import UserError
 from txl_tf.programs.cli.flags import define_flag, refuse_flags
 from txl_tf.programs.cli.program import run_program
 from txl_tf.programs.cli.run_flags import (
-    check_figures,
     choose_out,
     choose_run,
     define_checkpoint_flag,
@@ -103,9 +101,8 @@ def _measure_contexts(options: flags.FlagValues) -> "ContextReport":
     )
 
     choose_run(options)
-    out = choose_out(options, options.run[0], "context")
-    check_figures()
     records = open_run_records(options.run[0], options.data_dir, options.split)
+    out = choose_out(options, options.run[0], "context")
 
     from txl_tf.lab.context_losses import draw_positions
     from txl_tf.lab.context_report import ContextReport
@@ -123,10 +120,6 @@ def _measure_contexts(options: flags.FlagValues) -> "ContextReport":
             "--attention_lengths must be positive for runs that were trained without memory"
         )
     split = records.split(options.split)
-    if is_remote(out):
-        raise UserError(f"`{out}` must be a folder on this machine: pass --out")
-    with explain_errors(f"`{out}` cannot be created", OSError):
-        os.makedirs(out, exist_ok=True)
     names = [os.path.basename(path.rstrip("/")) or path for path in options.run]
     if len(set(names)) < len(names):
         names = options.run

@@ -19,7 +19,7 @@ from txl_tf.config import (
     KERNEL_DTYPES,
     MAX_SAMPLING_SEED,
 )
-from txl_tf.data.files import is_remote
+from txl_tf.data.files import check_folder, is_remote
 from txl_tf.data.records.format import JSON_NAME
 from txl_tf.data.records.reading import Records, open_records
 from txl_tf.data.records.writing import holds_records
@@ -163,10 +163,20 @@ def say_default(flag: str, value: str, reason: str) -> None:
 
 
 def choose_out(options: flags.FlagValues, run: str, name: str) -> str:
-    """Returns the output folder: the value of `--out`, or by default a folder in the run folder."""
+    """Returns the folder for figures: the value of `--out`, or by default one in the run folder.
+
+    Raises:
+        flags.Error: If `--out` must be given.
+        UserError: If Matplotlib is not installed, or the folder cannot be one of this machine.
+    """
     if options.out is None and is_pretrained(run):
         raise flags.Error(f"--out must be given: nothing is written into the package, `{run}`")
-    return options.out or os.path.join(run, name)
+    check_figures()
+    out: str = options.out or os.path.join(run, name)
+    if is_remote(out):
+        raise UserError(f"`--out` must be a folder on this machine. Received: {out}")
+    check_folder(out)
+    return out
 
 
 def check_figures() -> None:
