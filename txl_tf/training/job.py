@@ -9,7 +9,6 @@ import sys
 import zlib
 from collections.abc import Callable
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -259,12 +258,6 @@ def _describe_start(trainer: Trainer, records: Records, lanes: TrainingLanes) ->
         f"{describe_epoch(lanes)}"
     )
     workers.say(f"XLA compiles {COMPILED[trainer.jit]}.")
-
-
-def make_deterministic(seed: int) -> None:
-    """Restricts TensorFlow to deterministic operations in this process."""
-    keras.utils.set_random_seed(seed)  # which such operations require; none is used here
-    tf.config.experimental.enable_op_determinism()
 
 
 def describe_epoch(lanes: TrainingLanes) -> str:

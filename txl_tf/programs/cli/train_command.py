@@ -53,6 +53,8 @@ def run(
 
     # 2) Make the job from them, and open its data.
     job = make_job(options, found)
+    if job.options.deterministic:
+        _make_deterministic(job.config.training.seed)
     # A TPU is driven by one process, even if TF_CONFIG is set.
     writes = "tpu" in options or is_chief()
 
@@ -60,7 +62,6 @@ def run(
     if not trains(options):
         if writes:
             count_replicas(options)  # hides the GPUs that --num_gpus leaves out
-            _set_determinism(job)
             _evaluate(job, options)
         else:
             print("Nothing to do for this process: the chief evaluates.")
@@ -73,7 +74,6 @@ def run(
         from txl_tf.training.job import open_training
         from txl_tf.training.workers import Workers
 
-        _set_determinism(job)
         if options.dry_run:
             for line in describe(job, count_replicas(options)):
                 print(line)
@@ -109,12 +109,13 @@ def _check_paths(options: flags.FlagValues) -> None:
         check_not_release(path)
 
 
-def _set_determinism(job: "TrainJob") -> None:
-    """Restricts TensorFlow to deterministic operations, if the run requires it."""
-    if job.options.deterministic:
-        from txl_tf.training.job import make_deterministic
+def _make_deterministic(seed: int) -> None:
+    """Restricts TensorFlow to deterministic operations in this process."""
+    import keras
+    import tensorflow as tf
 
-        make_deterministic(job.config.training.seed)
+    keras.utils.set_random_seed(seed)  # which such operations require; none is used here
+    tf.config.experimental.enable_op_determinism()
 
 
 def _choose_sampler(job: "TrainJob", *, on_tpu: bool) -> "SamplerMaker | None":
