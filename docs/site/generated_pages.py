@@ -65,7 +65,7 @@ def make_command_pages() -> Iterator[tuple[str, str]]:
     """Yields name and page of each command, whose flags are those of `--helpfull`."""
     for command in PROGRAMS:
         module = importlib.import_module(f"txl_tf.programs.{command}")
-        with mock.patch.object(module, "run_program", create=True) as called:
+        with mock.patch("txl_tf.programs.cli.program.run_program") as called:
             if command != "harness":  # its flags are those of lm_eval
                 module.main([command])
         options = called.call_args.args[1] if called.called else {}

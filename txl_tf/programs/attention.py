@@ -5,13 +5,12 @@ txl attention --run runs/text8 --heads 3.0,5.7
 
 import dataclasses
 import functools
-import sys
 
 from absl import flags
 
 from txl_tf.programs.cli.config_flags import define_jit_flag, define_span_flags, override_evaluation
 from txl_tf.programs.cli.flags import define_flag
-from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.program import program
 from txl_tf.programs.cli.run_flags import (
     choose_out,
     choose_run,
@@ -24,11 +23,6 @@ from txl_tf.programs.cli.run_flags import (
 from txl_tf.runs.folder import read_run_config
 
 _OTHERWISE = "as in the run's evaluation"
-
-
-def main(argv: list[str] = sys.argv) -> int:
-    """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), show_attention, argv, positional="run")
 
 
 def define_flags() -> flags.FlagValues:
@@ -60,7 +54,8 @@ def define_flags() -> flags.FlagValues:
     return options
 
 
-def show_attention(options: flags.FlagValues) -> None:
+@program(__doc__, define_flags, positional="run")
+def main(options: flags.FlagValues) -> None:
     """Averages the attention of a run, reads a stretch of text, and writes figures and numbers."""
     choose_run(options)
     records = open_run_records(options.run, options.data_dir, options.split)

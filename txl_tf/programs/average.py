@@ -4,18 +4,12 @@ txl average --run runs/wt103 --last 5
 """
 
 import shlex
-import sys
 
 from absl import flags
 
 from txl_tf.programs.cli.flags import define_flag, parse_integers
-from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.program import program
 from txl_tf.programs.cli.run_flags import choose_run, define_run_flag
-
-
-def main(argv: list[str] = sys.argv) -> int:
-    """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), average_run, argv, positional="run")
 
 
 def define_flags() -> flags.FlagValues:
@@ -30,7 +24,8 @@ def define_flags() -> flags.FlagValues:
     return options
 
 
-def average_run(options: flags.FlagValues) -> None:
+@program(__doc__, define_flags, positional="run")
+def main(options: flags.FlagValues) -> None:
     """Averages checkpoints, and prints how to evaluate the result."""
     if options.steps is not None and options["last"].present:
         raise flags.Error("--last and --steps cannot be used together")

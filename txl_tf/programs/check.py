@@ -17,7 +17,6 @@ import math
 import multiprocessing
 import os
 import signal
-import sys
 import tempfile
 import time
 import traceback
@@ -31,7 +30,7 @@ from txl_tf.errors import explain
 from txl_tf.programs.checks import numbers, speed, training, use
 from txl_tf.programs.checks.backend import CheckFailedError, Figures, SkippedError, is_jax
 from txl_tf.programs.cli.flags import define_flag
-from txl_tf.programs.cli.program import EXIT_FAILED, run_program
+from txl_tf.programs.cli.program import EXIT_FAILED, program
 from txl_tf.quiet_start import check_backend, find_backend
 from txl_tf.version import __version__
 
@@ -111,18 +110,6 @@ CHECKS = [
 ]
 
 
-def main(argv: list[str] = sys.argv) -> int:
-    """Runs the program on a command line and returns its exit status."""
-    results: list[Result] = []
-
-    def check(options: flags.FlagValues) -> None:
-        results.extend(check_device_of_machine(options))
-
-    status = run_program(__doc__, define_flags(), check, argv)
-    failed = any(result.status == "FAIL" for result in results)
-    return status or (EXIT_FAILED if failed else 0)
-
-
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
@@ -135,8 +122,9 @@ def define_flags() -> flags.FlagValues:
     return options
 
 
-def check_device_of_machine(options: flags.FlagValues) -> list[Result]:
-    """Runs the checks, prints a line for each, and returns their results."""
+@program(__doc__, define_flags)
+def main(options: flags.FlagValues) -> int:
+    """Runs the checks, prints a line for each, and returns 1 if one of them fails."""
     check_backend("jax")
     checks = [check for check in CHECKS if not options.only or check.name in options.only]
     results = []
@@ -148,7 +136,8 @@ def check_device_of_machine(options: flags.FlagValues) -> list[Result]:
         backend, _ = find_backend()
         report = {"version": __version__, "backend": backend}
         print(json.dumps(report | {"checks": [result.to_json() for result in results]}))
-    return results
+    failed = any(result.status == "FAIL" for result in results)
+    return EXIT_FAILED if failed else 0
 
 
 def run_checks(checks: Sequence[Check], patience: float = 1.0) -> Iterator[Result]:

@@ -16,7 +16,7 @@ from absl import flags
 
 from txl_tf.errors import UserError
 from txl_tf.programs.cli.flags import define_flag, refuse_flags
-from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.program import program
 from txl_tf.programs.cli.run_flags import (
     choose_out,
     choose_run,
@@ -38,11 +38,6 @@ if TYPE_CHECKING:
     from txl_tf.lab.attention_lengths import AttentionLengths
     from txl_tf.lab.context_report import ContextReport
     from txl_tf.language_model import LanguageModel
-
-
-def main(argv: list[str] = sys.argv) -> int:
-    """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), measure_contexts, argv, positional="run")
 
 
 def define_flags() -> flags.FlagValues:
@@ -80,7 +75,8 @@ def define_flags() -> flags.FlagValues:
     return options
 
 
-def measure_contexts(options: flags.FlagValues) -> None:
+@program(__doc__, define_flags, positional="run")
+def main(options: flags.FlagValues) -> None:
     """Prints and plots the context lengths of runs."""
     with contextlib.redirect_stdout(sys.stderr if options.json else sys.stdout):
         report = _measure_contexts(options)

@@ -23,7 +23,7 @@ from txl_tf.programs.cli.config_flags import (
     override_evaluation,
 )
 from txl_tf.programs.cli.flags import define_flag
-from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.program import program
 from txl_tf.programs.cli.run_flags import (
     choose_run,
     define_ema_flag,
@@ -38,11 +38,6 @@ from txl_tf.runs.folder import RunConfig, read_run_config
 SOTA = "sota"
 _DYNAMIC = "dynamic_"  # the prefix of the flags of dynamic evaluation
 _OTHERWISE = "the preset's, or the run's without --preset"
-
-
-def main(argv: list[str] = sys.argv) -> int:
-    """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), evaluate_run, argv, positional="run")
 
 
 def define_flags() -> flags.FlagValues:
@@ -89,7 +84,8 @@ def define_flags() -> flags.FlagValues:
     return options
 
 
-def evaluate_run(options: flags.FlagValues) -> None:
+@program(__doc__, define_flags, positional="run")
+def main(options: flags.FlagValues) -> None:
     """Evaluates a run and appends its score to `evaluations.jsonl`."""
     _check_flags(options)
     choose_run(options)

@@ -5,7 +5,6 @@ txl export --run runs/text8 --out exported/phone --format litert --precision int
 """
 
 import os
-import sys
 from typing import Any
 
 from absl import flags
@@ -14,7 +13,7 @@ from txl_tf.config import EvalConfig
 from txl_tf.exports.formats import FORMATS
 from txl_tf.programs.cli.config_flags import define_config_flags, override_evaluation
 from txl_tf.programs.cli.flags import define_flag
-from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.program import program
 from txl_tf.programs.cli.run_flags import (
     choose_run,
     define_ema_flag,
@@ -22,11 +21,6 @@ from txl_tf.programs.cli.run_flags import (
     define_run_flags,
     open_chosen_run,
 )
-
-
-def main(argv: list[str] = sys.argv) -> int:
-    """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), export_run, argv, positional="run")
 
 
 def define_flags() -> flags.FlagValues:
@@ -60,7 +54,8 @@ def define_flags() -> flags.FlagValues:
     return options
 
 
-def export_run(options: flags.FlagValues) -> None:
+@program(__doc__, define_flags, positional="run")
+def main(options: flags.FlagValues) -> None:
     """Writes a run in a format, and prints what was written."""
     found = FORMATS[options.format]
     if options.precision not in found.precisions:

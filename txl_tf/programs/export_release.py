@@ -3,12 +3,10 @@
 txl export_release --run runs/wt103 --out exported/wt103
 """
 
-import sys
-
 from absl import flags
 
 from txl_tf.programs.cli.flags import define_flag
-from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.program import program
 from txl_tf.programs.cli.run_flags import (
     choose_run,
     define_ema_flag,
@@ -16,11 +14,6 @@ from txl_tf.programs.cli.run_flags import (
     open_chosen_run,
 )
 from txl_tf.runs.folder import read_run_config
-
-
-def main(argv: list[str] = sys.argv) -> int:
-    """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), export_release, argv, positional="run")
 
 
 def define_flags() -> flags.FlagValues:
@@ -33,7 +26,8 @@ def define_flags() -> flags.FlagValues:
     return options
 
 
-def export_release(options: flags.FlagValues) -> None:
+@program(__doc__, define_flags, positional="run")
+def main(options: flags.FlagValues) -> None:
     """Writes a checkpoint of a run, and its vocabulary, as a folder of the 2019 release."""
     choose_run(options)
 

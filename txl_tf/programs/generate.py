@@ -20,7 +20,7 @@ from absl import flags
 from txl_tf.data.text.text_files import read_small_text
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.programs.cli.flags import define_flag, define_second_name
-from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.program import program
 from txl_tf.programs.cli.run_flags import (
     check_seeds,
     choose_run,
@@ -40,11 +40,6 @@ if TYPE_CHECKING:
 _KEYS = "An empty line continues the text, Ctrl-C stops an answer, Ctrl-D ends the program."
 _Spell = Callable[[Iterable[str]], Iterable[str]]
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\\": "\\"}
-
-
-def main(argv: list[str] = sys.argv) -> int:
-    """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), generate_text, argv, positional="run")
 
 
 def define_flags() -> flags.FlagValues:
@@ -81,7 +76,8 @@ def define_flags() -> flags.FlagValues:
     return options
 
 
-def generate_text(options: flags.FlagValues) -> None:
+@program(__doc__, define_flags, positional="run")
+def main(options: flags.FlagValues) -> None:
     """Prints prompts and their continuations."""
     if not 0 < options.top_p <= 1:
         raise flags.Error(f"--top_p must be in (0, 1]. Received: {options.top_p:g}")

@@ -7,7 +7,6 @@ txl import_release --download tf_wt103 --out runs/wt103
 import dataclasses
 import functools
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from txl_tf.data.temporary_folders import check_new_folder
 from txl_tf.errors import UserError
 from txl_tf.programs.cli.config_flags import SPAN_FIELDS, define_config_flags, override
 from txl_tf.programs.cli.flags import define_flag, refuse_flags
-from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.program import program
 from txl_tf.programs.cli.run_flags import check_source
 from txl_tf.runs.folder import RunConfig
 
@@ -35,11 +34,6 @@ PUBLISHED_MODELS = {
     "tf_wt103": (("tf_wt103",), "model.ckpt-0"),
     "tf_lm1b": (("tf_lm1b",), "model.ckpt-1191000"),
 }
-
-
-def main(argv: list[str] = sys.argv) -> int:
-    """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), import_run, argv)
 
 
 def define_flags() -> flags.FlagValues:
@@ -67,7 +61,8 @@ def define_flags() -> flags.FlagValues:
     return options
 
 
-def import_run(options: flags.FlagValues) -> None:
+@program(__doc__, define_flags)
+def main(options: flags.FlagValues) -> None:
     """Imports the source as a run folder, and prints its properties and the next command."""
     if (options.source is None) == (options.download is None):
         raise flags.Error("pass either --source or --download")

@@ -5,7 +5,6 @@ txl inspect data/wt103
 
 import itertools
 import json
-import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,18 +14,13 @@ from absl import flags
 
 from txl_tf.data.records.reading import Records, Split, verify_records
 from txl_tf.programs.cli.flags import define_flag, refuse_flags
-from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.program import program
 from txl_tf.programs.cli.run_flags import DATA_SETS, choose_data_set, open_data_set
 from txl_tf.progress import Bar
 
 _N_TOKENS = 2**22  # read at a time
 _N_SYMBOLS = 8
 _WIDTH = 96
-
-
-def main(argv: list[str] = sys.argv) -> int:
-    """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), inspect_records, argv, positional="data_dir")
 
 
 def define_flags() -> flags.FlagValues:
@@ -41,7 +35,8 @@ def define_flags() -> flags.FlagValues:
     return options
 
 
-def inspect_records(options: flags.FlagValues) -> None:
+@program(__doc__, define_flags, positional="data_dir")
+def main(options: flags.FlagValues) -> None:
     """Prints the contents of the data set."""
     if options.json:
         refuse_flags(options, "split", "lines", reason="with --json")

@@ -5,7 +5,6 @@ txl page --run runs/text8 --split test --start 5000 --out page.html
 """
 
 import functools
-import sys
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
@@ -15,7 +14,7 @@ from txl_tf.data.text.text_files import EncodingErrors, StandardInput, TextSourc
 from txl_tf.errors import UserError
 from txl_tf.programs.cli.config_flags import define_span_flags, override_evaluation
 from txl_tf.programs.cli.flags import define_flag, refuse_flags
-from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.program import program
 from txl_tf.programs.cli.run_flags import (
     check_out_files,
     check_texts,
@@ -33,11 +32,6 @@ if TYPE_CHECKING:
     from txl_tf.language_model import LanguageModel
 
 _MAX_BYTES = 2**28
-
-
-def main(argv: list[str] = sys.argv) -> int:
-    """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), write_page, argv, positional="file")
 
 
 def define_flags() -> flags.FlagValues:
@@ -67,7 +61,8 @@ def define_flags() -> flags.FlagValues:
     return options
 
 
-def write_page(options: flags.FlagValues) -> None:
+@program(__doc__, define_flags, positional="file")
+def main(options: flags.FlagValues) -> None:
     """Reads a text with a run, and writes the page."""
     if options.split and options.file:
         raise flags.Error("--split and a file cannot be used together")

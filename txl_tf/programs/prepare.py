@@ -11,7 +11,6 @@ txl prepare --dataset text --train 'gs://a/*.txt' --level word --data_dir \
 import dataclasses
 import itertools
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -46,13 +45,8 @@ from txl_tf.programs.cli.pipeline_flags import (
     define_pipeline_flags,
     make_runner,
 )
-from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.program import program
 from txl_tf.quiet_start import check_backend
-
-
-def main(argv: list[str] = sys.argv) -> int:
-    """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), make_records, argv)
 
 
 def define_flags() -> flags.FlagValues:
@@ -73,7 +67,8 @@ def define_flags() -> flags.FlagValues:
     return options
 
 
-def make_records(options: flags.FlagValues) -> None:
+@program(__doc__, define_flags)
+def main(options: flags.FlagValues) -> None:
     """Creates the data set that the flags describe, and prints a summary."""
     check_backend()  # tensorflow_text imports Keras
     # TensorFlow splits words and subwords on the CPU; it should not take the memory of a GPU.

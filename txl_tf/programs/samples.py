@@ -4,7 +4,6 @@ txl samples --run runs/wt103 --html samples.html
 """
 
 import functools
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +17,7 @@ from txl_tf.errors import UserError
 from txl_tf.lab.pages.html_page import escape, make_html, name_text_class, read_asset
 from txl_tf.lab.shown_tokens import replace_surrogates
 from txl_tf.programs.cli.flags import define_flag, define_second_name
-from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.program import program
 from txl_tf.programs.cli.run_flags import (
     check_out_files,
     check_seeds,
@@ -93,11 +92,6 @@ class Job(NamedTuple):
         )
 
 
-def main(argv: list[str] = sys.argv) -> int:
-    """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), show_samples, argv, positional="run")
-
-
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
@@ -118,7 +112,8 @@ def define_flags() -> flags.FlagValues:
     return options
 
 
-def show_samples(options: flags.FlagValues) -> None:
+@program(__doc__, define_flags, positional="run")
+def main(options: flags.FlagValues) -> None:
     """Prints samples one by one, and adds each one to the output files."""
     check_seeds(options)
     if options.html and options.html == options.json:

@@ -7,7 +7,6 @@ txl score --run runs/text8 --by line --runner DirectRunner --out scores 'texts/*
 
 import dataclasses
 import functools
-import sys
 from typing import TYPE_CHECKING, Any, get_args
 
 from absl import flags
@@ -28,7 +27,7 @@ from txl_tf.programs.cli.pipeline_flags import (
     define_pipeline_flags,
     make_runner,
 )
-from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.program import program
 from txl_tf.programs.cli.run_flags import (
     check_texts,
     choose_run,
@@ -46,11 +45,6 @@ _FIXED_IN_SAVED_MODELS = (
     *("checkpoint", "precision", "jit", "mask_empty_memory", "temperature"),
     *SPAN_FIELDS,
 )
-
-
-def main(argv: list[str] = sys.argv) -> int:
-    """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), score_files, argv, positional="files")
 
 
 def define_flags() -> flags.FlagValues:
@@ -94,7 +88,8 @@ def define_flags() -> flags.FlagValues:
     return options
 
 
-def score_files(options: flags.FlagValues) -> None:
+@program(__doc__, define_flags, positional="files")
+def main(options: flags.FlagValues) -> None:
     """Scores texts and prints a line for each text and one for the total."""
     if options.json:
         if options.format != "jsonl":

@@ -4,13 +4,12 @@ txl serve --run runs/text8
 """
 
 import os
-import sys
 
 from absl import flags
 
 from txl_tf.errors import require_extra
 from txl_tf.programs.cli.flags import define_flag
-from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.program import program
 from txl_tf.programs.cli.run_flags import (
     choose_run,
     define_precision_flag,
@@ -18,11 +17,6 @@ from txl_tf.programs.cli.run_flags import (
     open_chosen_run,
     warn_of_no_memory,
 )
-
-
-def main(argv: list[str] = sys.argv) -> int:
-    """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), serve_run, argv, positional="run")
 
 
 def define_flags() -> flags.FlagValues:
@@ -47,7 +41,8 @@ def define_flags() -> flags.FlagValues:
     return options
 
 
-def serve_run(options: flags.FlagValues) -> None:
+@program(__doc__, define_flags, positional="run")
+def main(options: flags.FlagValues) -> None:
     """Serves a run until SIGTERM or Ctrl-C."""
     if not options.host:
         raise flags.Error("--host must name an address (is a shell variable not set?)")

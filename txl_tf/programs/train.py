@@ -6,13 +6,12 @@ txl train --preset text8_base --data_dir data/text8 --run runs/text8
 """
 
 import functools
-import sys
 from typing import Any
 
 from absl import flags
 
 from txl_tf.programs.cli.flags import define_flag
-from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.program import program
 from txl_tf.programs.cli.train_command import run
 from txl_tf.programs.cli.train_flags import MAX_CPU_REPLICAS, define_flags, trains
 
@@ -42,7 +41,7 @@ def define_gpu_flags() -> flags.FlagValues:
     return options
 
 
-def main(argv: list[str] = sys.argv) -> int:
-    """Runs the program on a command line and returns its exit status."""
-    train = functools.partial(run, make_strategy=make_strategy, count_replicas=count_replicas)
-    return run_program(__doc__, define_gpu_flags(), train, argv)
+@program(__doc__, define_gpu_flags)
+def main(options: flags.FlagValues) -> None:
+    """Trains and evaluates as the flags specify, on GPUs or the CPU."""
+    run(options, make_strategy, count_replicas)

@@ -6,13 +6,12 @@ txl train_tpu --tpu=name --preset wt103_large --data_dir gs://bucket/wt103 --mod
 """
 
 import functools
-import sys
 from typing import Any
 
 from absl import flags
 
 from txl_tf.programs.cli.flags import define_flag
-from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.program import program
 from txl_tf.programs.cli.train_command import run
 from txl_tf.programs.cli.train_flags import MAX_CPU_REPLICAS, define_flags
 
@@ -39,8 +38,8 @@ def count_replicas(options: flags.FlagValues) -> int | None:
     return options.cpu_replicas or None
 
 
-def main(argv: list[str] = sys.argv) -> int:
-    """Runs the program on a command line and returns its exit status."""
+def define_tpu_flags() -> flags.FlagValues:
+    """Returns the flags of the program, before parsing: those of training and of its devices."""
     options = define_flags()
     define = functools.partial(define_flag, options, section="Devices")
     text = 'Name of the TPU, its grpc:// address, or "local" on a TPU VM.'
@@ -52,5 +51,10 @@ def main(argv: list[str] = sys.argv) -> int:
         "without one; 0 for the TPU."
     )
     define("cpu_replicas", int, 0, text, lower_bound=0, upper_bound=MAX_CPU_REPLICAS)
-    train = functools.partial(run, make_strategy=make_strategy, count_replicas=count_replicas)
-    return run_program(__doc__, options, train, argv)
+    return options
+
+
+@program(__doc__, define_tpu_flags)
+def main(options: flags.FlagValues) -> None:
+    """Trains and evaluates as the flags specify, on a TPU."""
+    run(options, make_strategy, count_replicas)

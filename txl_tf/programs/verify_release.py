@@ -8,7 +8,6 @@ NumPy that reads the checkpoint's variables. It compares all terms, and exits wi
 
 import dataclasses
 import functools
-import sys
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -17,22 +16,11 @@ from txl_tf.config import SHAPELESS, AttentionSpan, ModelConfig
 from txl_tf.config.base import list_differences
 from txl_tf.errors import UserError
 from txl_tf.programs.cli.flags import define_flag
-from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.program import EXIT_FAILED, program
 from txl_tf.programs.cli.run_flags import check_run, check_source, define_threads_flag
 
 if TYPE_CHECKING:
     from txl_tf.models.transformer_xl import TransformerXL
-
-
-def main(argv: list[str] = sys.argv) -> int:
-    """Runs the program on a command line and returns its exit status."""
-    verdicts: list[bool] = []
-
-    def run(options: flags.FlagValues) -> None:
-        verdicts.append(verify_release(options))
-
-    status = run_program(__doc__, define_flags(), run, argv, positional="source")
-    return status or int(not all(verdicts))
 
 
 def define_flags() -> flags.FlagValues:
@@ -52,8 +40,9 @@ def define_flags() -> flags.FlagValues:
     return options
 
 
-def verify_release(options: flags.FlagValues) -> bool:
-    """Compares the model with the reference, prints the result, and returns whether they agree."""
+@program(__doc__, define_flags, positional="source")
+def main(options: flags.FlagValues) -> int:
+    """Compares the model with the reference, prints the result, and returns 1 if they differ."""
     spans = list_spans(options)
     check_source(options.source)
     if options.run:
@@ -91,7 +80,8 @@ def verify_release(options: flags.FlagValues) -> bool:
     print("Largest differences, relative to the largest value of the term; ! marks disagreement:\n")
     for line in (*comparison.format_table(checks), "", *comparison.describe_verdict(checks)):
         print(line.rstrip())
-    return comparison.find_first(checks) is None and not differing
+    agrees = comparison.find_first(checks) is None and not differing
+    return 0 if agrees else EXIT_FAILED
 
 
 def list_spans(options: flags.FlagValues) -> list[AttentionSpan]:

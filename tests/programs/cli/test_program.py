@@ -11,7 +11,7 @@ import txl_tf
 from txl_tf.errors import UserError
 from txl_tf.programs import harness
 from txl_tf.programs.cli.flags import define_flag
-from txl_tf.programs.cli.program import run_program
+from txl_tf.programs.cli.program import program, run_program
 from txl_tf.programs.cli.run_flags import define_threads_flag
 from txl_tf.progress import QUIET
 
@@ -44,6 +44,16 @@ def test_a_program_gets_the_flags_that_were_given():
     (options,) = seen
     assert (options.folder, options.n_rows, options.chatty) == ("a", 3, True)
     assert (options.parts, options.rate) == (["x", "y"], 2.0)
+
+
+def test_a_decorated_function_is_a_program_of_a_command_line(capsys):
+    @program("Counts rows.", make_options, positional="folder")
+    def main(options):
+        return options.n_rows
+
+    assert main(["bin/count.py", "a", "--n_rows=3"]) == 3
+    assert main(["bin/count.py", "--n_rows=3"]) == 2  # without a folder
+    assert capsys.readouterr().err == "count.py: --folder must be given\n"
 
 
 def test_version_names_packages_backend_and_devices_and_runs_nothing(capsys):

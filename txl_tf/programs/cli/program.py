@@ -17,16 +17,41 @@ from txl_tf.progress import QUIET
 from txl_tf.quiet_start import find_backend, hide_remarks
 from txl_tf.version import __version__
 
+Main = Callable[[flags.FlagValues], int | None]  # may return an exit status
+
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 _VERSION_HELP = "--version prints the versions of the packages and the devices, for a bug report."
 EXIT_BROKEN_PIPE = 141  # the status that a shell gives to a program ended by SIGPIPE
 _PACKAGES = ("tensorflow", "tensorflow-text", "tensorflow-tpu", "keras", "jax", "numpy", "protobuf")
 
 
+def program(
+    description: str | None,
+    define_flags: Callable[[], flags.FlagValues],
+    *,
+    positional: str | None = None,
+) -> Callable[[Main], Callable[..., int]]:
+    """Makes a program of the decorated function, which is called with the parsed flags.
+
+    The result is a function of a command line, by default that of the process, and returns the exit
+    status. `define_flags` returns the flags before parsing; the other arguments are those of
+    `run_program`.
+    """
+
+    def decorate(main: Main) -> Callable[..., int]:
+        def run(argv: list[str] = sys.argv) -> int:
+            """Runs the program on a command line and returns its exit status."""
+            return run_program(description, define_flags(), main, argv, positional=positional)
+
+        return run
+
+    return decorate
+
+
 def run_program(
     description: str | None,
     options: flags.FlagValues,
-    main: Callable[[flags.FlagValues], None],
+    main: Main,
     argv: list[str],
     *,
     positional: str | None = None,
@@ -38,9 +63,9 @@ def run_program(
     `parse_flags`.
 
     Returns:
-        The exit status: 0; 1 if the program failed; 2 if the command line is wrong; 130 if it
-        was interrupted from the keyboard; 141 if the reader of its output closed the pipe; or the
-        status of a `StoppedError`.
+        The exit status: the one that `main` returns, or 0; 1 if the program failed; 2 if the
+        command line is wrong; 130 if it was interrupted from the keyboard; 141 if the reader of its
+        output closed the pipe; or the status of a `StoppedError`.
     """
     start_in_utf8(argv)
     name = os.path.basename(argv[0])
@@ -61,7 +86,7 @@ def run_program(
         parse_flags(options, argv, positional=positional)
         _set_environment(options)
         try:
-            main(options)
+            return main(options) or 0
         except (flags.Error, UserError, OSError):
             if options.verbose:
                 traceback.print_exc()
@@ -79,7 +104,6 @@ def run_program(
         return print_failure(name, stop, stop.status)
     except KeyboardInterrupt:
         return print_failure(name, "interrupted", EXIT_INTERRUPTED)
-    return 0
 
 
 def start_in_utf8(argv: list[str]) -> None:
