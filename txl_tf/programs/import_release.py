@@ -134,7 +134,9 @@ def _make_config(
         training, evaluation = preset.training, release.evaluation or preset.evaluation
     return RunConfig(
         release.dataset or "unknown",
-        *(override(part, options) for part in (model, training, evaluation)),
+        override(model, options),
+        override(training, options),
+        override(evaluation, options),
     )
 
 
