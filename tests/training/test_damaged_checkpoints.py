@@ -164,6 +164,8 @@ def test_a_checkpoint_is_seen_when_it_is_complete(saved, monkeypatch):
         write(checkpoint, path)
         assert [step for step, _ in list_checkpoints(str(model_dir))] == [2, 5]
 
+    (model_dir / "checkpoints" / "ckpt-7_temp").mkdir()
+    (model_dir / "checkpoints" / "ckpt-7_temp" / "part-0.index").write_bytes(b"half")
     monkeypatch.setattr(tf.train.Checkpoint, "write", write_and_look)
     save_steps(checkpointer, run, [7])
     assert [step for step, _ in list_checkpoints(str(model_dir))] == [2, 5, 7]

@@ -116,6 +116,7 @@ def _measure_contexts(options: flags.FlagValues) -> "ContextReport":
             "--attention_lengths must be positive for runs that were trained without memory"
         )
     split = records.split(options.split)
+    os.makedirs(out, exist_ok=True)  # an error now, not after the measurement
     names = [os.path.basename(path.rstrip("/")) or path for path in options.run]
     if len(set(names)) < len(names):
         names = options.run

@@ -19,6 +19,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -403,7 +404,7 @@ def _write_aside(path: str, checkpoint: tf.train.Checkpoint) -> None:
     checkpoint.write(os.path.join(aside, name))
     for part in reversed(list_parts(os.path.join(aside, name))):
         move_file(part, os.path.join(folder, os.path.basename(part)))
-    os.rmdir(aside)
+    shutil.rmtree(aside)  # also what a killed save has left there
 
 
 def write_memory(
