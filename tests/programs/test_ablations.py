@@ -31,6 +31,7 @@ def runs(tmp_path_factory):
         half = ["--half_loss", "--eval_every=6", "--do_eval"]
         assert run_main(folder / "data", folder / name, *flags, *half) == 0
         write_words(folder / name / "records", valid=N_VALID, test=N_TEST)
+        (folder / name / "data.json").unlink()  # as in an imported run
     return folder
 
 

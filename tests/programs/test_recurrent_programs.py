@@ -46,6 +46,7 @@ def lstm(tmp_path_factory):
     write_data(folder / "data")
     assert train(folder / "data", folder / "lstm", "--ema=0.9") == 0
     write_words(folder / "lstm" / "records", valid=101, test=N_TEST)
+    (folder / "lstm" / "data.json").unlink()  # as in an imported run
     return folder / "lstm"
 
 
