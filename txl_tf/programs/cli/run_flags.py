@@ -25,7 +25,13 @@ from txl_tf.data.records.reading import Records, open_records
 from txl_tf.data.records.writing import holds_records
 from txl_tf.errors import UserError, explain_errors, require_extra
 from txl_tf.pretrained import DEFAULT, find_pretrained, is_pretrained
-from txl_tf.programs.cli.flags import OUTPUT, define_flag, define_second_name, suggest
+from txl_tf.programs.cli.flags import (
+    OUTPUT,
+    define_flag,
+    define_second_name,
+    refuse_flags,
+    suggest,
+)
 from txl_tf.quiet_start import check_backend
 from txl_tf.runs.folder import CONFIG_NAME, find_run_data, read_run_config
 
@@ -306,7 +312,9 @@ def define_seed_flags(options: flags.FlagValues, *, samples: int) -> None:
 
 
 def check_seeds(options: flags.FlagValues) -> None:
-    """Checks that the last seed of `define_seed_flags` is not too large."""
+    """Checks that the seeds of `define_seed_flags` exist, and give different texts."""
+    if options.temperature == 0 and options.samples > 1:
+        refuse_flags(options, "samples", reason="with --temperature=0: all samples would be equal")
     if options.seed + options.samples - 1 > MAX_SAMPLING_SEED:
         raise flags.Error(
             f"the last seed, --seed + --samples - 1, must be an integer <= {MAX_SAMPLING_SEED}. "
