@@ -59,7 +59,7 @@ MEASUREMENTS = {
     "prepare": Measurement("benchmarks.prepare"),
     "demo": Measurement("benchmarks.demo --run {work}/demo"),
     "learning": Measurement(
-        "benchmarks.curves --compare optimizers --preset small --steps 1000 --seeds 1,2,3 "
+        "benchmarks.curves --compare optimizers --preset small --steps 1000 --seeds 1,2 "
         "--work_dir {work}/learning --train_text {text_dir}/train.txt "
         "--valid_text {text_dir}/valid.txt",
         "text_dir",
