@@ -1,6 +1,7 @@
 """A trained model with its vocabulary, which scores and generates text."""
 
 import dataclasses
+import hashlib
 import os
 import pkgutil
 import warnings
@@ -290,7 +291,7 @@ class LanguageModel:
         self._model = model
         # New caches: generators and scorers hold the model that they were made for.
         self._generators: Recent[tuple[EvalConfig, bool], Generator] = Recent(_MOST_KEPT)
-        self._scorers: Recent[tuple[EvalConfig, int, bool, str], Scorer] = Recent(_MOST_KEPT)
+        self._scorers: Recent[tuple[Any, ...], TextScorer] = Recent(_MOST_KEPT)
 
     @property
     def config(self) -> ModelConfig:
@@ -339,9 +340,8 @@ class LanguageModel:
                 or "auto"; see `txl_tf.models.compilation`.
             dynamic: Dynamic evaluation, for long texts: after each segment, the weights take a
                 training step on it. Each text (with `carry_memory`, only the first) starts from the
-                model's weights, which are not changed. The texts are read one at a time. Each call
-                compiles the steps anew and, with `rms`, gathers the gradients of the training split
-                anew, so score all texts in one call. `True` means the defaults of `DynamicConfig`.
+                model's weights, which are not changed. The texts are read one at a time. `True`
+                means the defaults of `DynamicConfig`.
 
         Returns:
             The score of each text, with the losses of its tokens.
@@ -542,19 +542,35 @@ class LanguageModel:
     def _get_scorer(
         self, dynamic: DynamicConfig | None, batch_size: int, mask_empty_memory: bool, jit: str
     ) -> TextScorer:
-        """Returns the scorer for the settings; without `dynamic`, it keeps its compiled steps."""
+        """Returns the scorer for the settings, which keeps its compiled steps."""
+        settings = (dynamic, batch_size, mask_empty_memory, jit)
+        key: tuple[Any, ...] = (self.evaluation, *settings)
+        if dynamic is not None and dynamic.has_statistics:
+            key += (_hash_weights(self.model),)  # the scorer keeps statistics of their gradients
+        if dynamic is not None and key not in self._scorers:
+            # Each dynamic scorer has a copy of the weights, so only the last one is kept.
+            for other in [other for other in self._scorers if other[1] is not None]:
+                del self._scorers[other]
+        return self._scorers.get_or_make(key, lambda: self._make_scorer(*settings))
+
+    def _make_scorer(
+        self, dynamic: DynamicConfig | None, batch_size: int, mask_empty_memory: bool, jit: str
+    ) -> TextScorer:
         options: Any = {"mask_empty_memory": mask_empty_memory, "jit": jit}
         if dynamic is None:
-            return self._scorers.get_or_make(
-                (self.evaluation, batch_size, mask_empty_memory, jit),
-                lambda: Scorer(self.model, self.evaluation, batch_size=batch_size, **options),
-            )
-        # Made for each call: it holds a copy of the weights and statistics of their gradients.
+            return Scorer(self.model, self.evaluation, batch_size=batch_size, **options)
         records = self.records if dynamic.has_statistics else None
         if records and "train" in records.splits:
             self._check_records(records, "train")
         reader = make_adapting_reader(self.model, self.evaluation, dynamic, records, **options)
         return TextScorer(reader, self.evaluation.tgt_len, batch_size=1)
+
+
+def _hash_weights(model: SegmentModel) -> str:
+    digest = hashlib.sha256()
+    for weight in model.weights:
+        digest.update(weight.numpy().tobytes())
+    return digest.hexdigest()
 
 
 def open_run(
