@@ -3,7 +3,7 @@ r"""Learning curves of runs that should agree (replicas, precisions), and of two
 python -m benchmarks.curves --compare replicas --output replicas.png
 python -m benchmarks.curves --compare precision --variants float32,bfloat16 --preset small \
     --steps 1000 --seeds 0,1,2 --score_in float32,bfloat16 --json precision.json
-python -m benchmarks.curves --compare optimizers --preset small --steps 1500 --seeds 1,2,3 \
+python -m benchmarks.curves --compare optimizers --preset small --steps 1000 --seeds 1,2 \
     --train_text TRAIN.txt --valid_text VALID.txt --work_dir runs/optimizers
 
 Trains a model once for each variant and seed, on Python's documentation or on a text of yours, as

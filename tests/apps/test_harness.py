@@ -101,8 +101,8 @@ def test_settings_say_whether_to_sample():
     assert read_settings({"until": "a", "temperature": 0.7})["temperature"] == 0.7
     sampled = read_settings({"do_sample": True, "top_k": 3, "max_gen_toks": 5})
     assert sampled == {"until": [], "max_new_tokens": 5, "temperature": 1.0, "top_k": 3}
-    greedy = read_settings({"do_sample": False, "temperature": 0.7})
-    assert greedy == {"until": [], "max_new_tokens": 256, "temperature": 0.0, "top_k": None}
+    greedy = read_settings({"do_sample": False, "temperature": 0.7, "top_p": 0.5})
+    assert greedy == {"until": [], "max_new_tokens": 256, "temperature": 0.0}
     for every in ({}, {"top_k": 0}):
         assert read_settings({"do_sample": True} | every)["top_k"] is None
 

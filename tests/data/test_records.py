@@ -62,6 +62,7 @@ def test_ids_of_any_integers_and_strides_are_packed_lowest_byte_first():
         ("color", "red", "expected 'color' to be None, received 'red'"),
         ("bytes_per_token", 3, "expected 'bytes_per_token' to be 1, received 3"),
         ("tokens_per_record", 0, "`tokens_per_record` must be an integer >= 1"),
+        ("tokens_per_record", 1e3, "`tokens_per_record` must be an integer >= 1"),
         ("cutoffs", [2.0, 3], r"2\.0 is not a number of tokens or bytes"),
         ("vocabulary", {"level": "char"}, "must have the keys 'level' and 'symbols'"),
         ("splits", {"train": {"tokens": 5, "shards": []}}, "expected 'splits' to be "),

@@ -17,6 +17,7 @@ from small_runs import (
     save_steps,
 )
 
+from txl_tf.data.files import move_file
 from txl_tf.errors import UserError
 from txl_tf.runs import checkpoint
 from txl_tf.runs.checkpoint import Origin, load_weights, remove_checkpoint, save_weights
@@ -158,7 +159,11 @@ def test_files_of_killed_saves_are_removed_by_the_next_save(saved, capsys):
 def test_a_checkpoint_is_seen_when_it_is_complete(saved, monkeypatch):
     """TensorFlow writes the index in place, where another process would read the first half."""
     model_dir, run, checkpointer = saved
-    write = tf.train.Checkpoint.write
+    write, moved = tf.train.Checkpoint.write, []
+
+    def move(source, path):
+        move_file(source, path)
+        moved.append(os.path.basename(path))
 
     def write_and_look(checkpoint, path):
         write(checkpoint, path)
@@ -167,7 +172,9 @@ def test_a_checkpoint_is_seen_when_it_is_complete(saved, monkeypatch):
     (model_dir / "checkpoints" / "ckpt-7_temp").mkdir()
     (model_dir / "checkpoints" / "ckpt-7_temp" / "part-0.index").write_bytes(b"half")
     monkeypatch.setattr(tf.train.Checkpoint, "write", write_and_look)
+    monkeypatch.setattr(checkpoint, "move_file", move)
     save_steps(checkpointer, run, [7])
+    assert moved == ["ckpt-7.data-00000-of-00001", "ckpt-7.index"]
     assert [step for step, _ in list_checkpoints(str(model_dir))] == [2, 5, 7]
     assert not list((model_dir / "checkpoints").glob("*_temp"))
 
@@ -176,17 +183,13 @@ def fill_disk(*_, **__):
     raise tf.errors.ResourceExhaustedError(None, None, "No space left on device\nmore lines")
 
 
-def write_half(path):
-    """Returns a write that leaves what one on a full disk leaves."""
-
-    def write(*_):
-        os.makedirs(f"{path}_temp", exist_ok=True)
-        for part in (f"{path}.data-00000-of-00001", f"{path}_temp/part-00000-of-00001.index"):
-            with open(part, "w") as file:
-                file.write("half")
-        fill_disk()
-
-    return write
+def write_half(_, path):
+    """Leaves what a write on a full disk leaves."""
+    os.makedirs(f"{path}_temp")
+    for part in (f"{path}.data-00000-of-00001", f"{path}_temp/part-00000-of-00001.index"):
+        with open(part, "w") as file:
+            file.write("half")
+    fill_disk()
 
 
 def test_a_failed_save_leaves_the_older_checkpoints_and_can_be_repeated(saved, monkeypatch):
@@ -195,7 +198,7 @@ def test_a_failed_save_leaves_the_older_checkpoints_and_can_be_repeated(saved, m
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     run.set_step(7)
     with monkeypatch.context() as patch:
-        patch.setattr(tf.train.Checkpoint, "write", write_half(folder / "ckpt-7"))
+        patch.setattr(tf.train.Checkpoint, "write", write_half)
         with pytest.raises(UserError) as error:
             checkpointer.save()
     assert str(error.value) == (

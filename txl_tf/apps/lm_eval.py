@@ -168,6 +168,8 @@ def read_settings(settings: dict[str, Any]) -> dict[str, Any]:
             f"generation settings must be among until, {', '.join(_LENGTHS)}, do_sample, "
             f"temperature, top_k, top_p, num_beams=1. Received: {', '.join(rest)}"
         )
+    if temperature == 0:
+        filters = {}  # they do not change the most likely token
     stops = [until] if isinstance(until, str) else [stop for stop in until if stop]
     return {
         "until": stops,

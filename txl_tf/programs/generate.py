@@ -83,6 +83,8 @@ def main(options: flags.FlagValues) -> None:
         raise flags.Error(f"--top_p must be in (0, 1]. Received: {options.top_p:g}")
     if options.json and options.no_prompt:
         raise flags.Error("--json and --no_prompt cannot be used together")
+    if options.temperature == 0 and options.samples > 1:
+        raise flags.Error("--samples needs a --temperature above 0: greedy texts are all equal")
     check_seeds(options)
     _check_interactive(options)
     settings: dict[str, Any] = {

@@ -94,7 +94,7 @@ def main(options: flags.FlagValues) -> None:
     parts += [f"records of {' and '.join(splits)}"] if splits else []
     print(f"Wrote {options.out}: {', '.join(parts)}.")
     if "test" in splits:
-        is_published = published and preset and config.evaluation == preset.evaluation
+        is_published = published and config.evaluation == presets.get(published).evaluation
         preset_flag = " --preset sota" if is_published else ""
         print("To evaluate it:")
         print(f"txl evaluate --run {shlex.quote(options.out)}{preset_flag}")

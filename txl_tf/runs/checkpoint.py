@@ -329,7 +329,7 @@ def _name_whole(path: str) -> str:
     found = list_checkpoints(model_dir) if model_dir else []
     steps = {each: step for step, each in found}
     for step, older in reversed(found):
-        if step >= steps.get(path, 0):  # one that was renamed has no older ones
+        if step >= steps.get(path, 0):  # for a renamed one, no older one is known
             continue
         with contextlib.suppress(*DAMAGE):
             reader = CheckpointReader(older)
@@ -394,7 +394,7 @@ def write_checkpoint(
 
 
 def _write_aside(path: str, checkpoint: tf.train.Checkpoint) -> None:
-    """Writes a checkpoint of which no part is seen before it is complete, the index last."""
+    """Writes a checkpoint in a folder of its own, and moves its complete files out, index last."""
     if is_remote(path):  # a storage shows a file when it is complete, and would copy to rename
         checkpoint.write(path)
         return
@@ -404,7 +404,7 @@ def _write_aside(path: str, checkpoint: tf.train.Checkpoint) -> None:
     checkpoint.write(os.path.join(aside, name))
     for part in reversed(list_parts(os.path.join(aside, name))):
         move_file(part, os.path.join(folder, os.path.basename(part)))
-    shutil.rmtree(aside)  # also what a killed save has left there
+    shutil.rmtree(aside, ignore_errors=True)  # the checkpoint is complete
 
 
 def write_memory(

@@ -393,9 +393,10 @@ def find_run_data(model_dir: str) -> str | None:
     if not is_remote(data_dir) and not os.path.isdir(data_dir):
         if os.path.basename(data_dir) == RECORDS_NAME and holds_records(own):
             return own  # the run was moved, with its records in it
+        others = f", or {own}, those that came with it" if holds_records(own) else ""
         raise UserError(
             f"`{data_dir}`, the data folder of `{model_dir}`, no longer exists: pass "
-            "--data_dir, the folder of its records"
+            f"--data_dir, the folder of its records{others}"
         )
     return data_dir
 

@@ -155,8 +155,8 @@ def _find_unknown(vocabulary: Vocabulary, encoded: Encoded, text: bytes) -> tupl
         word = next(iter(encoded.unknown))
         begin = word[:_MAX_SEARCHED]  # a word may be megabytes long
         end = r"(?!\S)" if begin == word else ""
-        flags = re.IGNORECASE if vocabulary.lower_case else re.NOFLAG
-        found = re.search(rf"(?<!\S){re.escape(begin)}{end}", characters, flags)
+        characters = characters.lower() if vocabulary.lower_case else characters
+        found = re.search(rf"(?<!\S){re.escape(begin)}{end}", characters)
         start, name = found.start() if found else 0, reprlib.repr(word)
     offset = len(characters[:start].encode("utf-8"))
     return text.count(b"\n", 0, offset) + 1, offset, name

@@ -8,6 +8,7 @@ model, to explain why it cannot be restored into a different model.
 import contextlib
 import os
 import re
+import shutil
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
@@ -178,7 +179,11 @@ def _clear_torn(model_dir: str, workers: Workers) -> None:
     """Removes what interrupted saves and removals have left: files without an index."""
     folder = os.path.join(model_dir, CHECKPOINTS_NAME)
     complete = {os.path.basename(path) for _, path in list_checkpoints(model_dir)}
-    found = (re.match(rf"{PREFIX}-\d+(?=[._])", name) for name in list_names(folder))
+    names = list_names(folder)
+    for name in complete:
+        if f"{name}_temp" in names:  # only the removal of this folder was interrupted
+            shutil.rmtree(os.path.join(folder, f"{name}_temp"), ignore_errors=True)
+    found = (re.match(rf"{PREFIX}-\d+(?=[._])", name) for name in names)
     for name in sorted({match[0] for match in found if match} - complete):
         path = os.path.join(folder, name)
         remains = ", ".join(map(os.path.basename, list_parts(path))) or f"{name}_temp"

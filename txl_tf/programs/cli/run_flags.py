@@ -25,13 +25,7 @@ from txl_tf.data.records.reading import Records, open_records
 from txl_tf.data.records.writing import holds_records
 from txl_tf.errors import UserError, explain_errors, require_extra
 from txl_tf.pretrained import DEFAULT, find_pretrained, is_pretrained
-from txl_tf.programs.cli.flags import (
-    OUTPUT,
-    define_flag,
-    define_second_name,
-    refuse_flags,
-    suggest,
-)
+from txl_tf.programs.cli.flags import OUTPUT, define_flag, define_second_name, suggest
 from txl_tf.quiet_start import check_backend
 from txl_tf.runs.folder import CONFIG_NAME, find_run_data, read_run_config
 
@@ -223,7 +217,7 @@ def define_records_flag(options: flags.FlagValues) -> None:
 
 
 def open_run_records(run: str, data_dir: str | None = None, split: str | None = None) -> Records:
-    """Opens the records in `data_dir`, or else those in the run folder or those of its training.
+    """Opens the records in `data_dir`, or else those last given to the run, or those in its folder.
 
     For the model that comes with the package, the default is the only data set. An unknown split is
     reported before missing records are.
@@ -312,9 +306,7 @@ def define_seed_flags(options: flags.FlagValues, *, samples: int) -> None:
 
 
 def check_seeds(options: flags.FlagValues) -> None:
-    """Checks that the seeds of `define_seed_flags` exist, and give different texts."""
-    if options.temperature == 0 and options.samples > 1:
-        refuse_flags(options, "samples", reason="with --temperature=0: all samples would be equal")
+    """Checks that the last seed of `define_seed_flags` is not too large."""
     if options.seed + options.samples - 1 > MAX_SAMPLING_SEED:
         raise flags.Error(
             f"the last seed, --seed + --samples - 1, must be an integer <= {MAX_SAMPLING_SEED}. "

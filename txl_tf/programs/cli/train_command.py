@@ -149,7 +149,7 @@ def _evaluate(job: "TrainJob", options: flags.FlagValues) -> None:
     from txl_tf.programs.cli.evaluation import evaluate_checkpoints
 
     jit = options.jit if options["jit"].present else job.config.training.jit
-    if jit == "kernels" and not options["jit"].present:  # chosen for the training on a TPU
+    if jit == "kernels" and not options["jit"].present:  # for training: evaluations have none
         jit = "auto"
     evaluate_checkpoints(
         job,
