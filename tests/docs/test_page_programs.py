@@ -46,7 +46,9 @@ def test_the_program_of_the_readme_runs(records, capsys):
 @pytest.mark.slow
 def test_the_training_loop_of_the_api_trains_a_model_that_loads(records, capsys):
     (program,) = list_programs("docs/api/training.md")
-    program = program.replace("range(preset.training.train_steps)", "range(51)")
+    n_steps = "range(config.train_steps)"
+    assert n_steps in program
+    program = program.replace(n_steps, "range(51)")
     exec(compile(program, "page", "exec"), {})
     first, last = (float(line.split()[1]) for line in capsys.readouterr().out.splitlines())
     assert last < first - 1
