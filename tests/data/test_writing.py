@@ -102,10 +102,10 @@ def test_an_interrupted_write_leaves_the_older_data_set_whole(tmp_path, error):
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch):
-    def fail(payload):
+    def fail(self, data):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("txl_tf.data.records.writing.pack_record", fail)
+    monkeypatch.setattr("txl_tf.data.records.writing._HashedFile.write", fail)
     with pytest.raises(
         UserError, match=rf"`{tmp_path}` cannot be written: No space left on device"
     ):

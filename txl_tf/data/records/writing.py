@@ -1,10 +1,11 @@
 """Writing the records of a data set."""
 
+import hashlib
 import os
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -15,7 +16,6 @@ import numpy as np
 from txl_tf.data.files import (
     check_folder,
     get_size,
-    hash_file,
     is_remote,
     join_path,
     remove_file,
@@ -145,6 +145,31 @@ def check_replaceable(folder: str, *, overwrite: bool) -> None:
         )
 
 
+class _HashedFile:
+    """A file that is hashed while it is written, and whose final name contains the hash."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("wb")
+        self._digest = hashlib.sha256()
+        self._size = 0
+
+    def close(self) -> None:
+        self._file.close()
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._digest.update(data)
+        self._size += len(data)
+
+    def rename(self, pattern: str) -> dict[str, Any]:
+        """Renames the file to a pattern filled with the hash, and returns fields of a `Shard`."""
+        digest = self._digest.hexdigest()
+        name = pattern.format(digest[:8])
+        self._path.rename(self._path.with_name(name))
+        return {"file": name, "bytes": self._size, "sha256": digest}
+
+
 class _DocumentsPacker:
     """Packs the document boundaries of a split."""
 
@@ -189,8 +214,8 @@ def write_split(
     In the 2019 code: `create_ordered_tfrecords`.
     """
     documents_path, packer = folder / f"{name}-documents", _DocumentsPacker()
-    written: list[tuple[Path, int]] = []
-    with documents_path.open("wb") as documents:
+    written: list[tuple[_HashedFile, int]] = []
+    with closing(_HashedFile(documents_path)) as documents:
 
         def pack_chunks() -> Iterator[np.ndarray]:
             position = 0
@@ -203,30 +228,23 @@ def write_split(
 
         payloads = enumerate(_cut_payloads(pack_chunks(), info.tokens_per_record))
         for index, shard in groupby(payloads, lambda item: item[0] // records_per_shard):
-            path, n_bytes = folder / f"{name}-{index:05d}", 0
-            with path.open("wb") as file:
+            n_bytes = 0
+            with closing(_HashedFile(folder / f"{name}-{index:05d}")) as file:
                 for _, payload in shard:
                     file.write(pack_record(payload))
                     n_bytes += len(payload)
-            written.append((path, n_bytes // info.bytes_per_token))
+            written.append((file, n_bytes // info.bytes_per_token))
         documents.write(packer.finish())
     ending = f"-of-{len(written):05d}-{{}}.tfrecords"
     shards = tuple(
-        Shard(tokens=n_tokens, **_name_by_hash(path, f"{path.name}{ending}"))
-        for path, n_tokens in written
+        Shard(tokens=n_tokens, **file.rename(f"{name}-{index:05d}{ending}"))
+        for index, (file, n_tokens) in enumerate(written)
     )
     if not packer.count:
         documents_path.unlink()
         return shards, None
-    described = _name_by_hash(documents_path, f"{documents_path.name}-{{}}.zlib")
+    described = documents.rename(f"{name}-documents-{{}}.zlib")
     return shards, DocumentsFile(count=packer.count, **described)
-
-
-def _name_by_hash(path: Path, pattern: str) -> dict[str, Any]:
-    """Renames a file to a pattern filled with its hash, and returns fields of a `Shard`."""
-    digest = hash_file(str(path))
-    named = path.rename(path.with_name(pattern.format(digest[:8])))
-    return {"file": named.name, "bytes": named.stat().st_size, "sha256": digest}
 
 
 def _cut_payloads(packed: Iterable[np.ndarray], tokens_per_record: int) -> Iterator[bytes]:
