@@ -148,9 +148,9 @@ def _choose_sampler(job: "TrainJob", *, on_tpu: bool) -> "SamplerMaker | None":
 def _evaluate(job: "TrainJob", options: flags.FlagValues) -> None:
     from txl_tf.programs.cli.evaluation import evaluate_checkpoints
 
-    jit = options.jit if options["jit"].present else job.config.training.jit
-    if jit == "kernels" and not options["jit"].present:  # for training: evaluations have none
-        jit = "auto"
+    kept = job.config.training.jit
+    default = "auto" if kept == "kernels" else kept  # those are for training
+    jit = options.jit if options["jit"].present else default
     evaluate_checkpoints(
         job,
         checkpoint=options.eval_ckpt_path,
